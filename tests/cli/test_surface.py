@@ -47,6 +47,7 @@ def test_the_commands_are_exactly_these():
         "dlq purge",
         "dlq inbound",
         "dlq redrive-inbound",
+        "dlq purge-inbound",
         "config list",
         "config get",
         "config put",

@@ -497,3 +497,29 @@ async def test_retries_wait_longer_and_longer_up_to_five_minutes_with_full_jitte
         assert policy.delay_seconds(9, 0.0) == 0
         assert policy.delay_seconds(9, 0.5) == 150
         assert policy.delay_seconds(21, 0.5) is None
+
+
+@pytest.mark.parametrize("name", SHOPS)
+async def test_a_header_that_comes_twice_names_the_same_tenant_to_submit_and_to_read(
+    name, tmp_path
+):
+    async with open_shop(SHOPS[name], tmp_path) as (client, _, __):
+        twice = [("X-Tenant", "acme"), ("X-Tenant", "default")]
+        body = {"title": "q1", "pages": 2}
+        answer = await client.post("/reports/3", json=body, headers=twice)
+        location = answer.headers["location"]
+        assert (await client.get(location, headers=twice)).status_code == 200
+        statuses = {
+            tenant: (await client.get(location, headers={"X-Tenant": tenant})).status_code
+            for tenant in ("acme", "default")
+        }
+        assert statuses == {"acme": 200, "default": 404}
+
+
+@pytest.mark.parametrize("name", SHOPS)
+async def test_every_value_of_an_allowed_header_is_stored(name, tmp_path):
+    async with open_shop(SHOPS[name], tmp_path, headers=["X-Tag"]) as (client, _, engine):
+        twice = [("X-Tag", "a"), ("X-Tag", "b")]
+        await client.post("/reports/3", json={"title": "q1", "pages": 2}, headers=twice)
+        (view,) = await engine.find()
+        assert json.loads(view.payload)["headers"] == {"x-tag": ["a", "b"]}  # R4-5

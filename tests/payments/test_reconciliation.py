@@ -211,6 +211,46 @@ async def test_it_runs_on_a_schedule_with_overlapping_windows(gesta):
     assert [report.counts for report in reports] == [{"matched": 1}, {"matched": 1}]
 
 
+async def authorized(shop: Engine) -> Request:
+    tx = await shop.submit(card.Authorize(Money("49.90", EUR), source="pm_1", gateway="stripe-eu"))
+    await tx.outcome(timeout=20)
+    return tx
+
+
+async def test_several_captures_of_one_charge_are_matched_by_their_amounts(gesta, shop):
+    """Stripe's ledger names the same charge for each of them."""
+    tx = await authorized(shop)
+    for key, amount in (("a", "20.00"), ("b", "29.90")):
+        await tx.capture(Money(amount, EUR), key=key, final=False)
+        await tx.outcome(timeout=20)
+    assert (await reconcile(gesta, shop)).counts == {"matched": 2}
+
+
+async def test_a_lost_capture_is_found_where_the_window_has_only_its_own_row(gesta, shop):
+    tx = await authorized(shop)
+    await tx.capture(Money("20.00", EUR), key="a", final=False)
+    await tx.outcome(timeout=20)
+    gesta.advance(2 * 86_400)
+    gesta.sandbox.stripe.on(lambda call: call.key is not None, drop=True)
+    await tx.capture(Money("29.90", EUR), key="b")
+    await gesta.settle(days=0)
+    assert await tx.status() == "unknown"
+    report = await reconcile(gesta, shop, days=1)
+    assert report.counts == {"missing_local": 1}
+    assert funds_of((await tx.view()).state).captured == 4990
+
+
+async def test_a_test_request_is_not_missing_in_the_ledger(gesta, shop):
+    """It reached the sandbox, and no gateway knows of it."""
+    tried = await shop.submit(
+        card.Sale(Money("49.90", EUR), source="pm_1", gateway="stripe-eu"), test=True
+    )
+    await tried.outcome(timeout=20)
+    gesta.advance(2 * 86_400)
+    report = await reconcile(gesta, shop)
+    assert (report.counts, report.corrections) == ({}, 0)
+
+
 REFERENCE = Reference("default", "payment.card", "r-1", "sale", 1)
 
 

@@ -404,6 +404,7 @@ COMMANDS_WITHOUT_TENANT = {
     "sandbox slack-event": "of the program: no store is opened",
     "dlq inbound": "of the installation: a queue that other programs share",
     "dlq redrive-inbound": "as dlq inbound",
+    "dlq purge-inbound": "as dlq inbound",
 }
 
 

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 from urllib.parse import parse_qs
 
 from gesta.domain.money import Money
 from gesta.domain.transaction.funds import Funds, funds_of
-from gesta.errors import Busy, Conflict, InvalidSignature, Refused, StoreError
+from gesta.errors import (
+    Busy,
+    Conflict,
+    InvalidSignature,
+    ListingFailed,
+    Refused,
+    StoreError,
+)
 from gesta.flows import card
 from gesta.flows.payment import webhooks
 from gesta.flows.payment.gateway import GATEWAY
@@ -49,7 +57,7 @@ FATES = (
     "hangs",
     "garbled",
 )
-EXPECTED = (StoreError, Refused, Busy, Conflict)
+EXPECTED = (StoreError, Refused, Busy, Conflict, ListingFailed)
 
 
 class GatewayLine:
@@ -193,6 +201,8 @@ class Shop:
             (self._operate, chosen.submits * 4),
             (self._deliver, chosen.submits * 4),
             (self._point_elsewhere, world.dice.choice([0, 0, 0, 1, 2])),
+            (self._redrive, chosen.submits),
+            (self._reconcile, world.dice.choice([0, 1, 3])),
         )
         for act, times in acts:
             for _ in range(times):
@@ -205,6 +215,8 @@ class Shop:
             world.later(
                 chosen.seconds + world.random.random() * 30 * HOUR, self.begin, self._operate
             )
+        for act in (self._redrive, self._redrive, self._reconcile):
+            world.later(chosen.seconds + world.random.random() * 30 * HOUR, self.begin, act)
 
     def begin(self, act: Any) -> None:
         up = [process for process in self._world.processes if process.is_up]
@@ -252,6 +264,23 @@ class Shop:
         name = world.random.choice([*operations, "capture", "refund"])
         await operations[name]()
         world.hit(f"user_{name}")
+
+    async def _redrive(self, process: Process) -> None:
+        """Charge again what has moved no money: a new payment at the gateway."""
+        world = self._world
+        if world.accepted:
+            request_id = world.random.choice(sorted(world.accepted))
+            request = await process.engine.request(request_id, flow=card.NAME)
+            await request.redrive()
+            world.hit("user_redrive")
+
+    async def _reconcile(self, process: Process) -> None:
+        """With the ledger of the account that the config names, while operations are open."""
+        world = self._world
+        until = datetime.fromtimestamp(world.loop.now + HOUR, UTC)
+        report = await process.engine.admin.reconcile(CODE, until - timedelta(days=10), until)
+        for kind in report.counts:
+            world.hit(f"reconciled_{kind}")
 
     async def _deliver(self, process: Process) -> None:
         """Any event of any account, in any order, perhaps once more."""

@@ -32,16 +32,16 @@ RUNS = 24
 SOMETIMES = frozenset(
     """crash crash_before_commit crash_after_commit freeze_past_lease store_error answer_lost
     lost hangs refused_500 config_changed webhook_accepted webhook_duplicate user_InDoubt
-    user_capture user_refund user_void user_reverse rest_completed rest_failed rest_cancelled
-    rest_unknown rest_authorized""".split()
+    user_capture user_refund user_void user_reverse user_redrive reconciled_matched
+    rest_completed rest_failed rest_cancelled rest_unknown rest_authorized""".split()
 )
 #: Within so many seeds a planted bug has to be found.
 SEEDS_MAX = 150
 #: The seed that is tried first for each bug.
 PINNED = {
-    "fresh config on resend": 36,
-    "resend after the key's lifetime": 2,
-    "trusted webhook order": 15,
+    "fresh config on resend": 26,
+    "resend after the key's lifetime": 1,
+    "trusted webhook order": 5,
 }
 
 

@@ -1,7 +1,8 @@
-"""dlq inbound, dlq redrive-inbound: dead letters of the queue that inbound events pass through."""
+"""dlq inbound, redrive-inbound, purge-inbound: dead letters of the queue of inbound events."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,11 +13,14 @@ from gesta.errors import BadInput
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
-    from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
+    from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters, Choice, Redriven
 
 OfError = Annotated[
     str | None, typer.Option("--error", metavar="TYPE", help="Dead letters with this errorType.")
 ]
+OneMessage = Annotated[str | None, typer.Argument(metavar="MESSAGE", help="A messageId; or --all.")]
+Every = Annotated[bool, typer.Option("--all", help="All dead letters that fit.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which ones.")]
 
 
 async def list_inbound(call: Invocation, error: OfError = None, as_json: Json = False) -> None:
@@ -45,34 +49,56 @@ async def list_inbound(call: Invocation, error: OfError = None, as_json: Json = 
 
 async def redrive_inbound(
     call: Invocation,
-    message_id: Annotated[
-        str | None, typer.Argument(metavar="MESSAGE", help="A messageId; or --all.")
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All dead letters that fit.")] = False,
+    message_id: OneMessage = None,
+    every: Every = False,
     error: OfError = None,
     per_second: Annotated[
         float, typer.Option(min=0.1, max=1000.0, metavar="N", help="At most so many per second.")
     ] = 10.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which ones.")] = False,
+    dry_run: DryRun = False,
     by: By = None,
     as_json: Json = False,
 ) -> None:
     """Send dead letters of the inbound queue back to it, each with one more retry."""
-    from gesta.intake.inbound.boundary_dead_letters import Choice
-
-    if (message_id is None) != every:
-        raise BadInput("name one MESSAGE, or --all with or without --error")
-    choice = Choice(frozenset() if message_id is None else frozenset({message_id}), error)
-    done = []
+    choice = _choice(message_id, error, every=every)
     async with call.opened() as engine:
         run = _letters_of(engine).redrive(
             choice, actor=call.actor(by), per_second=per_second, dry_run=dry_run
         )
-        async for one in run:
-            done.append(one)
-            if not as_json:
-                word = one.result.replace("_", " ")
-                tell(f"{one.number} of {one.total}: {one.letter.message_id} {word}")
+        await _show(run, as_json=as_json)
+
+
+async def purge_inbound(
+    call: Invocation,
+    message_id: OneMessage = None,
+    every: Every = False,
+    error: OfError = None,
+    dry_run: DryRun = False,
+    by: By = None,
+    as_json: Json = False,
+) -> None:
+    """Delete dead letters of the inbound queue, readable or not."""
+    choice = _choice(message_id, error, every=every)
+    async with call.opened() as engine:
+        run = _letters_of(engine).purge(choice, actor=call.actor(by), dry_run=dry_run)
+        await _show(run, as_json=as_json)
+
+
+def _choice(message_id: str | None, error: str | None, *, every: bool) -> Choice:
+    from gesta.intake.inbound.boundary_dead_letters import Choice
+
+    if (message_id is None) != every:
+        raise BadInput("name one MESSAGE, or --all with or without --error")
+    return Choice(frozenset() if message_id is None else frozenset({message_id}), error)
+
+
+async def _show(run: AsyncIterator[Redriven], *, as_json: bool) -> None:
+    done = []
+    async for one in run:
+        done.append(one)
+        if not as_json:
+            word = one.result.replace("_", " ")
+            tell(f"{one.number} of {one.total}: {one.letter.message_id} {word}")
     if as_json:
         print_list(done)
     elif not done:

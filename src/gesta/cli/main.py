@@ -85,6 +85,7 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
             "purge": dlq.purge_letters,
             "inbound": inbound_dlq.list_inbound,
             "redrive-inbound": inbound_dlq.redrive_inbound,
+            "purge-inbound": inbound_dlq.purge_inbound,
         },
     ),
     "config": (

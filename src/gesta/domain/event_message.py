@@ -292,8 +292,32 @@ def decode_dead_letter(body: bytes) -> DeadLetterMessage:
 
 
 def original_of(letter: DeadLetterMessage, version: str = VERSION) -> EventMessage:
-    """The message inside a dead letter. Raises BadMessage."""
-    return decode_message(bytes(letter.original_message), version)
+    """The message inside a dead letter, also inside one that failed again. Raises BadMessage."""
+    body = bytes(letter.original_message)
+    while (inner := _wrapper(body)) is not None:
+        body = bytes(inner.original_message)
+    return decode_message(body, version)
+
+
+def unwrapped(body: bytes, version: str, at_ms: int) -> bytes:
+    """The body to process. An operator may have moved a dead letter back as it was, which the
+    broker offers: its message is redriven. Other bodies stay as they are.
+    """
+    letter = _wrapper(body)
+    if letter is None:
+        return body
+    try:
+        return encode_message(redriven(letter, at_ms=at_ms, version=version))
+    except BadMessage:
+        return body
+
+
+def _wrapper(body: bytes) -> DeadLetterMessage | None:
+    """None: the body is no dead letter that has its error."""
+    if b'"originalMessage"' not in body:
+        return None
+    letter = decode_dead_letter(body)
+    return None if letter.error_info is None else letter
 
 
 def redriven(letter: DeadLetterMessage, *, at_ms: int, version: str = VERSION) -> EventMessage:

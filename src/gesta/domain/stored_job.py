@@ -126,8 +126,35 @@ def is_id(text: object) -> bool:
     return isinstance(text, str) and REQUEST_ID.fullmatch(text) is not None
 
 
+#: Values nested too deep, and times outside the years that Python has, are bad values, too.
+_TOO_MUCH = (RecursionError, OverflowError)
+
+
 def fields_of(job: StoredJob) -> Fields:
     """The fields that are not null. Raises ValueError for what cannot be read back."""
+    try:
+        return _fields_of(job)
+    except _TOO_MUCH as error:
+        raise ValueError(str(error)) from None
+
+
+def job_of(fields: Mapping[str, str]) -> StoredJob:
+    """The job in these fields, also of a writer that left some out. Raises ValueError."""
+    try:
+        return _job_of(fields)
+    except _TOO_MUCH as error:
+        raise ValueError(str(error)) from None
+
+
+def job_of_json(text: str) -> StoredJob:
+    """A job that was stored as one JSON text, as before the hashes. Raises ValueError."""
+    try:
+        return _job_of(_fields_of_json(text))
+    except _TOO_MUCH as error:
+        raise ValueError(str(error)) from None
+
+
+def _fields_of(job: StoredJob) -> Fields:
     # Checked here, because constructors are not.
     checked = msgspec.convert(msgspec.structs.asdict(job), StoredJob)
     pairs = [_Pair(key, values) for key, values in checked.query_params]
@@ -156,8 +183,7 @@ def fields_of(job: StoredJob) -> Fields:
     return present
 
 
-def job_of(fields: Mapping[str, str]) -> StoredJob:
-    """The job in these fields, also of a writer that left some out. Raises ValueError."""
+def _job_of(fields: Mapping[str, str]) -> StoredJob:
     if not is_id(fields.get("Id", "").lower()):
         raise ValueError("Id is not a GUID")
     created = _time(fields, "CreatedAt")
@@ -187,8 +213,7 @@ def job_of(fields: Mapping[str, str]) -> StoredJob:
     )
 
 
-def job_of_json(text: str) -> StoredJob:
-    """A job that was stored as one JSON text, as before the hashes. Raises ValueError."""
+def _fields_of_json(text: str) -> Fields:
     found = msgspec.json.decode(text, type=dict[str, Any])
     names = {name.lower(): name for name in FIELDS}
     fields: Fields = {}
@@ -200,7 +225,7 @@ def job_of_json(text: str) -> StoredJob:
     if fields.get("Status", "").isalpha():
         by_text = {one.text.lower(): one for one in JobStatus}
         fields["Status"] = str(int(by_text.get(fields["Status"].lower(), 0)))
-    return job_of(fields)
+    return fields
 
 
 def error_text(code: str, message: str) -> str:

@@ -45,8 +45,10 @@ class StatusApp:
             await send_answer(answer, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
+        # Of a header that comes twice the first counts, as where jobs are submitted.
         headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in reversed(list(scope["headers"]))
         }
         if scope["method"] not in ("GET", "HEAD", "DELETE"):
             raise JobProblem(405, "method_not_allowed", "Use GET to read and DELETE to cancel")

@@ -93,11 +93,13 @@ class Books(msgspec.Struct, frozen=True):
 
 def compare(rows: Iterable[LedgerRow], books: Books, from_ms: int, to_ms: int) -> list[Finding]:
     """Every row of the window, then every movement of the window that has no row."""
-    by_id = {one.movement_id: one for one in books.movements if one.movement_id}
+    by_id: dict[str, list[Movement]] = {}
     of_request: dict[str, list[Movement]] = {}
     owner: dict[str, str] = {}
     for one in books.movements:
         of_request.setdefault(one.request_id, []).append(one)
+        if one.movement_id:
+            by_id.setdefault(one.movement_id, []).append(one)
         if one.payment_id:
             owner[one.payment_id] = one.request_id
     for state in books.states.values():
@@ -116,6 +118,9 @@ def compare(rows: Iterable[LedgerRow], books: Books, from_ms: int, to_ms: int) -
             continue
         request_id = _named(row, books) or owner.get(row.payment_id, "")
         own = _movement_of(row, by_id, of_request.get(request_id, ()), taken)
+        if own is not None and own.amount != _size(row.amount):
+            # It may be the operation whose outcome is not on record yet.
+            own = None if _is_awaited(row, books.states.get(own.request_id)) else own
         if own is not None:
             taken.add(own.name)
             findings.append(_compared(row, own, from_ms))
@@ -134,14 +139,13 @@ def _named(row: LedgerRow, books: Books) -> str:
 
 def _movement_of(
     row: LedgerRow,
-    by_id: Mapping[str, Movement],
+    by_id: Mapping[str, Sequence[Movement]],
     of_request: Sequence[Movement],
     taken: set[str],
 ) -> Movement | None:
-    named = by_id.get(row.movement_id) if row.movement_id else None
-    if named is not None and named.name not in taken:
-        return named
-    fits = [
+    # Several captures of one charge have the same id.
+    named = [one for one in by_id.get(row.movement_id, ()) if one.name not in taken]
+    fits = named or [
         one
         for one in of_request
         if one.operation in OPERATIONS[row.kind]
@@ -150,6 +154,15 @@ def _movement_of(
     ]
     same = [one for one in fits if one.amount == _size(row.amount)]
     return next(iter(same or fits), None)
+
+
+def _is_awaited(row: LedgerRow, state: State | None) -> bool:
+    """Whether a row is about the operation of a transaction that is open, unknown or failed."""
+    if state is None or state.operation not in OPERATIONS[row.kind]:
+        return False
+    funds = funds_of(state)
+    is_missing = f"{state.operation}:{state.intent}" not in funds.moved
+    return is_missing and funds.money(funds.pending) == _size(row.amount)
 
 
 def _compared(row: LedgerRow, own: Movement, from_ms: int) -> Finding:

@@ -59,6 +59,8 @@ class Gateway:
 
     effects: list[tuple[str, int, int]] = field(default_factory=list)
     remembered: dict[str, int] = field(default_factory=dict)
+    #: Webhooks, of declined calls too: (operation, intent, id of the payment).
+    posted: list[tuple[str, int, str]] = field(default_factory=list)
 
     def execute(self, key: str, amount: int, now: int) -> None:
         if now - self.remembered.get(key, -KEY_MS) < KEY_MS:
@@ -130,9 +132,50 @@ class Bank:
         elif dice < 0.97 and self.history:
             # A duplicate job, a late report: any command may come again.
             self.tell(self.random.choice(self.history))
+        elif dice < 0.985:
+            self.webhook()
         else:
-            report = f"evt_{self.random.randint(1, 5)}"
-            self.tell(c.NoteWebhook(report, "charge.succeeded", self.now, "pi_1"))
+            self.reconcile()
+
+    def webhook(self) -> None:
+        """Any webhook of the gateway, in any order, perhaps once more."""
+        if not self.gateway.posted:
+            return
+        number = self.random.randrange(len(self.gateway.posted))
+        operation, intent, payment_id = self.gateway.posted[number]
+        self.tell(
+            c.NoteWebhook(
+                f"evt_{number}",
+                "charge.updated",
+                self.now,
+                payment_id,
+                operation=operation,
+                intent=intent,
+            )
+        )
+
+    def reconcile(self) -> None:
+        """Every row of the gateway's ledger; a second run adds nothing."""
+        for is_again in (False, True):
+            for number, (key, amount, _) in enumerate(self.gateway.effects):
+                _, _, operation, intent = key.split(":")
+                if operation in ("authorization", "void"):
+                    continue
+                name = f"{operation}:{intent}"
+                row = c.Correct(
+                    f"txn_{number}:missing_local",
+                    "missing_local",
+                    "executed",
+                    "a row of the ledger",
+                    operation,
+                    int(intent),
+                    amount,
+                    self.payment_id,
+                )
+                if self.tell(row) and is_again:
+                    raise Broken(f"a second reconciliation adds something about {name}")
+                if name not in self.funds.moved and row.row not in self.state.reports:
+                    raise Broken(f"the ledger shows {name}, and it is not on record")
 
     def ask(self) -> None:
         amount = self.random.choice([None, self.random.randint(-1, self.requested + 5)])
@@ -188,16 +231,18 @@ class Bank:
         fate = self.random.choice(
             ["done", "done", "lost", "lost", "never", "declined", "busy", "crash", "crash_done"]
         )
+        payment_id = self._payment_of(state)
+        self.gateway.posted.append((state.operation, state.intent, payment_id))
         if fate in ("done", "lost", "crash_done"):
             self.gateway.execute(key, amount, self.now)
         if fate.startswith("crash"):
             return
         outcome: Outcome
         if fate == "done":
-            outcome = Done("pi_1", movement=Movement(amount))
+            outcome = Done(self.payment_id, movement=Movement(amount))
         elif fate == "declined" and self.gateway.has(key):
             # It remembers the success and answers with it.
-            outcome = Done("pi_1", movement=Movement(amount))
+            outcome = Done(self.payment_id, movement=Movement(amount))
         elif fate == "declined":
             outcome = Rejected("declined")
         elif fate == "busy":
@@ -216,13 +261,26 @@ class Bank:
             )
         )
 
+    @property
+    def payment_id(self) -> str:
+        """What the gateway calls the newest payment of this transaction."""
+        return f"pi_{self.funds.intents[self.funds.first]}"
+
+    def _payment_of(self, state: State) -> str:
+        """The payment that a call makes, or is about."""
+        if state.operation == self.funds.first:
+            return self.payment_id
+        if self.funds.payment_id != self.payment_id:
+            raise Broken(f"a {state.operation} is about another payment, {self.funds.payment_id}")
+        return self.payment_id
+
     def look_up(self) -> None:
         state = self.state
         key = idempotency_key("t", "r", state.operation, state.intent)
         amount = self.gateway.find(key, self.now)
         outcome: Outcome = Retry("not_found")
         if amount is not None:
-            outcome = Done("pi_1", movement=Movement(amount))
+            outcome = Done(self.payment_id, movement=Movement(amount))
         elif self.random.random() < 0.4:
             outcome = Unknown("gateway_down")
         chance = self.random.random()
@@ -237,7 +295,7 @@ class Bank:
             "executed" if self.gateway.has(key) else "not_executed"
         )
         self.resolved_by_hand += 1
-        self.tell(Resolve(result, "ada", "seen in the dashboard", "pi_1", self.now))
+        self.tell(Resolve(result, "ada", "seen in the dashboard", self.payment_id, self.now))
 
     def check(self) -> None:
         funds = self.funds

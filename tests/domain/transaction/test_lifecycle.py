@@ -277,6 +277,58 @@ def test_a_row_of_the_gateways_ledger_corrects_a_failed_charge_once():
     assert funds_of(tx.state).captured == 4990
 
 
+def test_a_row_of_the_gateways_ledger_ends_the_operation_that_is_still_running():
+    """Its call is slow, so reconciliation sees the charge before the worker does."""
+    tx = Tx("sale")
+    tx.tell(Start("key", JOURNAL))
+    row = c.Correct("txn_1", "missing_local", "executed", "ledger", "sale", 1, 4990, "pi_1")
+    assert [type(one).__name__ for one in tx.tell(row)] == ["Completed"]
+    assert (tx.state.status, tx.state.wants) == ("completed", None)
+    assert tx.tell(RecordOutcome(done(), 1, AT, intent=1, operation="sale")) == []
+    tx.tell(c.Refund(AT, 500, "EUR"))
+    assert tx.state.operation == "refund"
+
+
+def test_a_row_with_another_amount_than_the_unknown_call_is_left_to_a_person_once():
+    tx = Tx("sale")
+    tx.run(Unknown("timeout"))
+    row = c.Correct("txn_1", "missing_local", "executed", "ledger", "sale", 1, 5000, "pi_1")
+    names = [type(one).__name__ for one in tx.tell(row)]
+    assert names == ["Conflicted", "OutcomeUnknown"]
+    assert tx.state.waits_for_a_person
+    assert tx.tell(row) == []  # R1-40
+
+
+def test_a_redriven_payment_learns_no_id_of_the_payment_before_it():
+    """Each intent is a payment of its own at the gateway, and its webhooks come at any time."""
+    tx = Tx()
+    tx.run(Rejected("declined"))
+    failed = c.NoteWebhook("evt_1", "failed", AT, "pi_0", operation="authorization", intent=1)
+    tx.tell(failed)
+    assert funds_of(tx.state).payment_id == "pi_0"
+    tx.tell(Redrive(AT))
+    assert funds_of(tx.state).payment_id == ""
+    late = c.NoteWebhook("evt_2", "failed", AT, "pi_0", operation="authorization", intent=1)
+    tx.tell(late)
+    assert funds_of(tx.state).payment_id == ""
+    tx.run(done())
+    assert funds_of(tx.state).payment_id == "pi_1"
+
+
+def test_a_row_of_a_reversal_that_was_given_up_is_a_refund():
+    tx = Tx("sale")
+    tx.run(done())
+    tx.tell(c.Reverse(AT))
+    tx.run(Rejected("declined"))
+    tx.tell(c.Refund(AT, 1000, "EUR"))
+    tx.run(Rejected("declined"))
+    row = c.Correct("txn_1", "status", "executed", "ledger", "reversal", 1, 3000, "pi_1")
+    assert [type(one).__name__ for one in tx.tell(row)] == ["Corrected"]
+    funds = funds_of(tx.state)
+    assert (funds.refunded, funds.authorized) == (3000, 4990)
+    assert funds.balances == {"payer": -1990, "gateway": 1990}
+
+
 @pytest.mark.parametrize("kind", ROUTES)
 def test_every_posting_sums_to_zero(kind):
     assert is_balanced(legs(kind, 4990))

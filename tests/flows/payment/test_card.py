@@ -289,6 +289,34 @@ async def test_a_settlement_pays_a_closed_set_out_and_checks_the_total(gesta):
         assert kinds(gesta).count("payout") == 2
 
 
+async def test_only_card_payments_of_the_same_mode_are_paid_out(gesta):
+    """A transfer never reached the gateway's balance, a settlement has left it, and a test request
+    moved no money at all.
+    """
+    shop = Engine("memory:", flows=[card.flow(), settlement.flow(), transfer.flow()])
+    async with shop:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        paid = await captured(shop, "49.90", "a")
+        gesta.sandbox.stripe.advance(3 * 86_400)
+        net, fees = Money("48.15", EUR), Money("1.75", EUR)
+        settled = await shop.submit(settlement.Settle(net, (paid.id,), "stripe-eu", fees=fees))
+        assert isinstance(await settled.outcome(timeout=20), Done)
+        sent = await shop.submit(
+            transfer.Transfer(net, source="pm_1", destination="acct_2", gateway="stripe-eu")
+        )
+        assert isinstance(await sent.outcome(timeout=20), Done)
+        tried = await shop.submit(sale("48.15"), test=True)
+        assert isinstance(await tried.outcome(timeout=20), Done)
+        for one, flow in ((settled, settlement.NAME), (sent, transfer.NAME), (tried, card.NAME)):
+            again = await shop.submit(
+                settlement.Settle(net, (one.id,), "stripe-eu", flow=flow), key=one.id
+            )
+            outcome = await again.outcome(timeout=20)
+            assert isinstance(outcome, Rejected), flow
+            assert outcome.reason == "not_captured"
+        assert kinds(gesta).count("payout") == 1
+
+
 async def test_a_transfer_is_reserved_and_posted(gesta):
     shop = Engine("memory:", flows=[transfer.flow()])
     async with shop:

@@ -12,6 +12,7 @@ import pytest
 from gesta.domain.money import Money
 from gesta.flows.payment.gateway import (
     AccountRefused,
+    CallConflicted,
     CallContradicted,
     CallDeclined,
     CallNotFound,
@@ -232,6 +233,22 @@ async def test_each_of_several_captures_is_found_with_its_own_amount(connection)
     assert await StripeGateway().look_up(call, connection) == CallNotFound()
 
 
+async def test_earlier_captures_are_not_taken_for_the_last_one(harness, connection):
+    """The authorization ended after the first of two captures: Stripe then says `succeeded`."""
+    held = await executed(connection, instruction("authorize"))
+    parts = {"amount": Money("20.00", "EUR"), "target": held.id}
+    await executed(connection, instruction("capture", 1, is_final=False, **parts))
+    intent = harness.fake.books.get("payment_intent", held.id)
+    intent["status"], intent["amount_capturable"] = "succeeded", 0
+    second = StripeGateway().render(instruction("capture", 2, **parts), connection)
+    assert await StripeGateway().look_up(second, connection) == CallNotFound()
+    # What was captured beyond ours was captured by hand.
+    intent["amount_received"] += 2_000
+    assert isinstance(await StripeGateway().look_up(second, connection), CallSucceeded)
+    intent["amount_received"] += 1
+    assert isinstance(await StripeGateway().look_up(second, connection), CallConflicted)
+
+
 async def test_a_fresh_payment_is_not_found_until_it_is_visible(harness, connection):
     harness.fake.visible_after_seconds = 60
     await executed(connection, instruction())
@@ -252,6 +269,10 @@ async def test_an_id_of_another_payment_is_not_taken_for_ours(connection):
     other = await executed(connection, instruction(intent=2))
     call = StripeGateway().render(instruction(intent=1), connection)
     assert await StripeGateway().look_up(call, connection, other.id) == CallNotFound()
+    own = await executed(connection, instruction(intent=1))
+    found = await StripeGateway().look_up(call, connection, other.id)
+    assert isinstance(found, CallSucceeded)
+    assert found.id == own.id
 
 
 async def test_a_payment_that_is_not_there_is_unknown_not_missing(connection):

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from gesta import Done, Engine, Money, Request
+from gesta import Done, Engine, Money, Rejected, Request
+from gesta.domain.transaction.funds import funds_of
 from gesta.flows import card
 from gesta.flows.payment import webhooks
 from gesta.outbound.http import HttpRequest
+from gesta.sandbox.stripe import books
 from gesta.testing.plugin import Harness
 from tests.http_api.served import Reply, Served, served
 
@@ -213,3 +215,25 @@ async def test_only_genuine_webhooks_are_accepted_over_http(tmp_path):
         verdicts = [reply.body["events"][0]["verdict"] for reply in answers]
         assert verdicts == ["accepted", "duplicate"]
         assert (await tx.view()).state.version == version + 1
+
+
+async def test_a_redriven_payment_is_captured_as_itself(gesta, shop, monkeypatch):
+    """The webhook of the declined payment names an id. The redriven payment has another one."""
+    tx = await shop.submit(
+        card.Authorize(Money("49.90", "EUR"), source="pm_card_chargeDeclined", gateway="stripe-eu")
+    )
+    assert isinstance(await tx.outcome(timeout=20), Rejected)
+    assert await deliver(gesta, shop) == "accepted"
+    # The bank changes its mind, and the answer to the second call is lost.
+    monkeypatch.delitem(books.DECLINES, "chargeDeclined")
+    gesta.sandbox.stripe.next(drop=True)
+    await tx.redrive()
+    # A late webhook of the first payment.
+    assert await deliver(gesta, shop, 0) == "accepted"
+    await gesta.settle(days=1 / 86_400 * 20)
+    assert await tx.status() == "authorized"
+    await tx.capture(key="ship")
+    assert isinstance(await tx.outcome(timeout=20), Done)
+    declined, paid = gesta.sandbox.stripe.books.of_kind("payment_intent")
+    assert (declined["amount_received"], paid["amount_received"]) == (0, 4990)
+    assert funds_of((await tx.view()).state).payment_id == paid["id"]

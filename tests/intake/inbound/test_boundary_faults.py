@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gesta.domain.event_message import DeadLetterMessage, decode_dead_letter
+from gesta.domain.event_message import DeadLetterMessage, decode_dead_letter, original_of
 from gesta.errors import StoreError
 from gesta.intake.inbound.boundary_dead_letters import Choice
 from gesta.sandbox.slack import message_event, signed
@@ -159,3 +159,32 @@ async def test_a_message_of_a_team_that_is_not_stored_is_a_dead_letter_and_not_l
         (letter,) = letters_in(stage)
         assert letter.error_info is not None
         assert letter.error_info.error_type == "UnknownTeam"
+
+
+async def moved_back(stage: DoubleStage) -> None:
+    """What the console of the broker does: it sends a dead letter to the queue as it is."""
+    await stage.queue.send([one.envelope for one in stage.queue.dead])
+    stage.queue.dead = []
+
+
+async def test_a_dead_letter_that_the_broker_moved_back_is_redriven(
+    gesta: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with double_stage(gesta, monkeypatch) as stage:
+        await stage.send(message(1, team="T9"))
+        await stage.consumer.step()
+        for _ in range(2):
+            await moved_back(stage)
+            await stage.consumer.step()
+        (letter,) = letters_in(stage)
+        # S3-12: the message itself, however often it came back.
+        assert original_of(letter).message_id == "m1"
+        assert json.loads(bytes(letter.original_message))["messageId"] == "m1"
+        team = {"signing_secret": SECRET, "flow": "test.issue"}
+        await stage.engine.admin.put_config("slack.team", "T9", team)
+        await moved_back(stage)
+        gesta.advance(2)
+        await stage.consumer.step()
+        (view,) = await stage.issues()
+        assert json.loads(view.payload)["event"]["retryCount"] == 3  # S3-14
+        assert letters_in(stage) == []

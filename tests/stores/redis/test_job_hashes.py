@@ -205,6 +205,11 @@ async def test_a_key_of_another_type_is_reported_and_not_touched(jobs, raw, kind
         ("Payload", b"\xff\xfe"),
         ("Id", "7"),
         ("RetryCount", "three"),
+        ("Headers", "[" * 100_000),
+        ("Error", '{"code":' * 100_000),
+        # Before the first year, and after the last one, in UTC.
+        ("CreatedAt", "0001-01-01T00:00:00+05:00"),
+        ("CreatedAt", "9999-12-31T23:59:59-05:00"),
     ],
 )
 async def test_an_unreadable_hash_is_reported_and_the_others_are_read(jobs, raw, field, value):
@@ -253,6 +258,41 @@ async def test_a_job_that_a_dotnet_service_executes_is_left_to_it(jobs, raw):
     assert await jobs.reap() == []
     held = Held(ID, OTHER, "")
     assert await jobs.heartbeat([held]) == ["lost"]
+
+
+async def test_a_job_of_another_services_name_that_is_not_due_yet_keeps_its_score(jobs, raw):
+    # .NET's score is the delay in whole seconds, so its job looks due for up to a second.
+    in_a_year = "2099-01-01T00:00:00.9000000Z"
+    await raw.command(
+        *("HSET", f"ae:job:{ID}", "Id", ID, "Name", "of.theirs", "Status", "200"),
+        *("RetryDelayUntil", in_a_year, "CreatedAt", in_a_year, "LastUpdatedAt", in_a_year),
+    )
+    await raw.command("ZADD", "ae:jobs:queue", 1_767_323_045, ID)
+    assert await claim(jobs) == []
+    assert float(await raw.command("ZSCORE", "ae:jobs:queue", ID)) == 1_767_323_045  # S4-3
+
+
+async def test_a_text_that_nothing_can_read_stops_no_migration(jobs, raw):
+    await raw.command("SET", f"ae:job:{ID}", as_text(job()))
+    await raw.command("SET", f"ae:job:{OTHER}", '{"headers":' + "[" * 100_000)
+    strange = as_text(job()).replace(
+        "2026-01-02T03:04:05.1234567+00:00", "0001-01-01T00:00:00+05:00"
+    )
+    third = ID[:-1] + "3"
+    await raw.command("SET", f"ae:job:{third}", strange.replace(ID, third))
+    await raw.command("SET", b"ae:job:\xff", "{}")
+    done = await migrate(jobs.table, lambda *_: None)
+    assert (done.hashes, len(done.left)) == (1, 3)  # R4-1
+    read = await jobs.get([ID, OTHER, third])
+    assert [one.code for one in read] == ["", "DESERIALIZATION_ERROR", "DESERIALIZATION_ERROR"]
+
+
+async def test_a_job_that_is_nested_too_deep_is_refused_alone(jobs):
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    results = await jobs.create([job(route_params={"x": deep}), job(OTHER)])
+    assert [one.code for one in results] == ["JOB_STORE_ERROR", ""]
 
 
 def as_text(one):

@@ -305,6 +305,11 @@ async def test_a_message_stays_hidden_while_it_is_processed(moto, prefix, tmp_pa
 def test_commands_list_and_redrive_the_letters(
     moto: MotoServer, prefix: str, cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def one_unreadable_letter() -> None:
+        async with boundary_stage(moto, prefix, folder) as stage:
+            await stage.send("not json")
+            await stage.until(stage.dead)
+
     async def one_dead_letter() -> None:
         async with boundary_stage(moto, prefix, folder, consumes=False) as stage:
             await stage.send()
@@ -322,3 +327,14 @@ def test_commands_list_and_redrive_the_letters(
         "status": "1 event waiting, no dead letter",
     } in cli("doctor", "--json").items
     assert cli("dlq", "redrive-inbound", "--json").code == 2
+    # One that cannot be read can be shown and deleted, and the alarm about it ends.
+    asyncio.run(one_unreadable_letter())
+    (letter,) = cli("dlq", "inbound", "--json").items
+    assert (letter["originalMessage"], letter["errorType"]) == ("not json", "MalformedMessage")
+    assert [
+        one["result"] for one in cli("dlq", "purge-inbound", "--all", "--dry-run", "--json").items
+    ] == ["would_purge"]
+    purged = cli("dlq", "purge-inbound", letter["messageId"], "--json")
+    assert [one["result"] for one in purged.items] == ["purged"]
+    assert cli("dlq", "inbound", "--json").items == []
+    assert cli("dlq", "purge-inbound", "--json").code == 2

@@ -51,6 +51,9 @@ class NoteWebhook(Command, frozen=True, gc=False):
     at: int
     payment_id: str = ""
     movement_id: str = ""
+    #: The operation and intent that our reference in it names.
+    operation: str = ""
+    intent: int = 0
 
 
 class Correct(Command, frozen=True, gc=False):

@@ -36,7 +36,7 @@ from gesta.domain.outcome import Done, Movement, Rejected, Retry, Unknown
 from gesta.domain.state import State
 from gesta.domain.transaction import commands as c
 from gesta.domain.transaction import events as t
-from gesta.domain.transaction.evolve import movement
+from gesta.domain.transaction.evolve import in_ledger, movement
 from gesta.domain.transaction.funds import STORED, Funds, funds_of
 from gesta.domain.transaction.opening import OPENINGS
 from gesta.domain.transaction.postings import legs
@@ -352,9 +352,11 @@ def _expire(state: State, command: Expire, rules: Rules, operation: Operation) -
 def _note_webhook(state: State, command: c.NoteWebhook, *_: object) -> list[e.Event]:
     if command.report in state.reports:
         return []
-    return [
-        t.GatewayNotified(command.report, command.kind, command.payment_id, command.movement_id)
-    ]
+    funds = funds_of(state)
+    # A redriven payment is another one at the gateway: a webhook of the earlier one names its id.
+    is_ours = (command.operation, command.intent) == (funds.first, funds.intents.get(funds.first))
+    payment_id = command.payment_id if is_ours else ""
+    return [t.GatewayNotified(command.report, command.kind, payment_id, command.movement_id)]
 
 
 def _correct(state: State, command: c.Correct, _: object, operation: Operation) -> list[e.Event]:
@@ -370,11 +372,13 @@ def _correct(state: State, command: c.Correct, _: object, operation: Operation) 
         return [conflict]
     if row in funds.moved:
         return []
-    if state.phase == "unknown" and (command.operation, intent) == (state.operation, state.intent):
+    whose = (state.operation, state.intent)
+    if state.phase in ("open", "unknown") and (command.operation, intent) == whose:
         found = Movement(amount, command.movement_id)
         outcome = Done(command.payment_id, detail=command.evidence, movement=found)
-        whose = (command.operation, intent)
-        return _succeeded(state, outcome, operation, whose, command, by="ledger")
+        events = _succeeded(state, outcome, operation, whose, command, by="ledger")
+        # Another amount is left to a person. The row is noted, so that it is recorded once.
+        return events if amount == funds.pending else [conflict, *events]
     if not _fits(funds, command.operation, amount):
         return [conflict]
     return [
@@ -387,7 +391,7 @@ def _correct(state: State, command: c.Correct, _: object, operation: Operation) 
             command.evidence,
             command.payment_id,
             command.movement_id,
-            movement(funds, command.operation, amount),
+            movement(in_ledger(funds), command.operation, amount),
         )
     ]
 

@@ -119,7 +119,7 @@ def succeeded(operation: str) -> Fold:
         funds = moved(funds, name, event.intent, event.amount, event.legs)
         if name in ("authorization", "reservation"):
             funds = replace(funds, capture_before=event.capture_before)
-        if not funds.payment_id:
+        if event.provider_id and (name == funds.first or not funds.payment_id):
             funds = replace(funds, payment_id=event.provider_id)
         return _at_rest(
             state,
@@ -237,7 +237,8 @@ def _updated(state: State, event: e.Updated, version: int, at: int) -> State:
         return after
     funds = funds_of(after)
     intents = {**funds.intents, after.operation: after.intent}
-    funds = replace(funds, intents=intents, absent=0, is_stored=False)
+    # A new intent is a new payment at the gateway.
+    funds = replace(funds, intents=intents, absent=0, is_stored=False, payment_id="")
     return with_funds(replace(after, journal=0), funds)
 
 
@@ -256,9 +257,18 @@ def _notified(state: State, event: t.GatewayNotified, version: int, at: int) -> 
     return replace(state, due_at=at, policy="reconcile", dispatch_version=version)
 
 
+def in_ledger(funds: Funds) -> Funds:
+    """The amounts with which a row of the gateway's ledger is read: a void moves no money there,
+    so what reverses a transaction is a refund.
+    """
+    return replace(funds, undoes="refund")
+
+
 def _corrected(state: State, event: t.Corrected, version: int, at: int) -> State:
     state = _named(state, event.row, version, at)
-    funds = moved(funds_of(state), event.operation, event.intent, event.amount, event.legs)
+    before = funds_of(state)
+    funds = moved(in_ledger(before), event.operation, event.intent, event.amount, event.legs)
+    funds = replace(funds, undoes=before.undoes)
     if not funds.payment_id:
         funds = replace(funds, payment_id=event.provider_id)
     if state.phase in ("open", "unknown"):

@@ -1,7 +1,7 @@
 """payment.settlement: pays a closed set of captured transactions out, if the total is right.
 
-Before the call, every transaction is read as it is now. Each must be of the same gateway and
-currency, with nothing open or unknown, and in no other settlement; what was captured and not
+Before the call, every transaction is read as it is now. Each must be a payment of the same gateway
+and currency, with nothing open or unknown, and in no other settlement; what was captured and not
 refunded must add up to the amount. Otherwise nothing is sent.
 """
 
@@ -39,6 +39,8 @@ NAME: Final = "payment.settlement"
 TRANSACTIONS_MAX: Final = 1_000
 #: The kind of record by which a transaction belongs to one settlement only.
 _SETTLED: Final = "settled"
+#: First operations by which money comes to the account at the gateway.
+_COLLECTS: Final = frozenset({"authorization", "sale"})
 _REASONS: Final = frozenset(
     """another_currency another_gateway not_captured settled_elsewhere total_mismatch
     transaction_missing""".split()
@@ -105,7 +107,7 @@ async def _check_total(one: Settle, attempt: Attempt) -> None:
     states = await attempt.read([(one.flow, name) for name in one.transactions])
     found = {state.id: state for state in states}
     for name in one.transactions:
-        if (refusal := _refusal(one, found.get(name), name)) is not None:
+        if (refusal := _refusal(one, found.get(name), name, test=attempt.test)) is not None:
             raise AttemptEnded(refusal)
     total = sum(funds_of(state).refundable for state in states)
     asked = one.amount if one.fees is None else one.amount + one.fees
@@ -139,10 +141,17 @@ async def _unclaimed(names: Sequence[str], records: TenantRecords, own: bytes) -
     return [name for name, record in zip(names, known, strict=True) if record is None]
 
 
-def _refusal(one: Settle, state: State | None, name: str) -> Rejected | None:
+def _refusal(one: Settle, state: State | None, name: str, *, test: bool) -> Rejected | None:
     if state is None:
         return Rejected("transaction_missing", f"there is no {one.flow} {name}")
     funds = funds_of(state)
+    if funds.first not in _COLLECTS:
+        return Rejected(
+            "not_captured", f"{name} is a {funds.first}: the gateway owes nothing of it"
+        )
+    if state.test != test:
+        mode = "a test request" if state.test else "no test request"
+        return Rejected("not_captured", f"{name} is {mode}, and the settlement is the contrary")
     if state.phase in ("open", "unknown") or funds.capturable or not funds.refundable:
         return Rejected("not_captured", f"{name} is {state.status}")
     if funds.currency != one.amount.currency:

@@ -94,5 +94,7 @@ def _read(posted: Posted, event: GatewayEvent, _: object) -> Sequence[Received]:
         at=posted.received_ms,
         payment_id=event.payment_id,
         movement_id=event.movement_id,
+        operation=reference.operation,
+        intent=reference.intent,
     )
     return [Received(name, Note(reference.flow, reference.request_id, command), facts)]

@@ -12,6 +12,8 @@ from hashlib import blake2b
 from traceback import extract_tb
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from gesta.domain.event_message import (
     BATCH_MAX,
     TRIES_MAX,
@@ -24,6 +26,7 @@ from gesta.domain.event_message import (
     encode_message,
     error_info,
     is_too_large,
+    unwrapped,
     wrapped,
 )
 from gesta.domain.ids import TENANT
@@ -120,9 +123,10 @@ class Consumer:
 
     async def step(self) -> int:
         """One batch; returns how many messages it had."""
-        deliveries = await self._queue.receive(BATCH_MAX, WAIT_SECONDS)
-        if not deliveries:
+        received = await self._queue.receive(BATCH_MAX, WAIT_SECONDS)
+        if not received:
             return 0
+        deliveries = [self._unwrapped(one) for one in received]
         keeping = spawn(self._keep(deliveries), "gesta-boundary-lease")
         try:
             await self._deal_with(deliveries)
@@ -131,6 +135,12 @@ class Consumer:
         # After the work: an error here must not cost the messages a try.
         await self._age.received(min(one.sent_ms for one in deliveries))
         return len(deliveries)
+
+    def _unwrapped(self, delivery: Delivery) -> Delivery:
+        envelope = delivery.envelope
+        version, now = envelope.attributes.version, self._runtime.now_ms()
+        body = unwrapped(envelope.body, version, now)
+        return replace(delivery, envelope=replace(envelope, body=body))
 
     async def _keep(self, deliveries: Sequence[Delivery]) -> None:
         """Hide the messages from other consumers at half of their time, for as long as we work."""

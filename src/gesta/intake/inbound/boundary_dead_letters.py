@@ -60,6 +60,10 @@ class QueueLetter(msgspec.Struct, frozen=True, rename="camel"):
     #: When it became a dead letter.
     since: str
     copies: int
+    #: Where processing failed; empty where the broker moved the message by itself.
+    stack_trace: str
+    #: The body as it was, JSON or a text.
+    original_message: msgspec.Raw
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -92,7 +96,7 @@ class Redriven(msgspec.Struct, frozen=True, rename="camel"):
     """What became of one letter, and how far the run is."""
 
     letter: QueueLetter
-    result: Literal["redriven", "would_redrive", "unreadable"]
+    result: Literal["redriven", "would_redrive", "unreadable", "purged", "would_purge"]
     number: int
     total: int
 
@@ -136,7 +140,7 @@ class BoundaryDeadLetters:
             found = await self._read(held)
             chosen = [one for one in found if choice.fits(one.letter)]
             if not dry_run and chosen:
-                await self._audit(choice, len(chosen), actor)
+                await self._audit("redrive_inbound", choice, len(chosen), actor)
             for number, one in enumerate(chosen, 1):
                 result: Literal["redriven", "would_redrive", "unreadable"]
                 if one.message is None:
@@ -149,6 +153,22 @@ class BoundaryDeadLetters:
                     await self._redrive(one)
                     held.difference_update(one.deliveries)
                     result = "redriven"
+                yield Redriven(one.letter, result, number, len(chosen))
+
+    async def purge(
+        self, choice: Choice, *, actor: Actor | None = None, dry_run: bool = False
+    ) -> AsyncIterator[Redriven]:
+        """Delete letters, readable or not. The entry in the audit log is written first."""
+        async with self._reading() as held:
+            found = await self._read(held)
+            chosen = [one for one in found if choice.fits(one.letter)]
+            if not dry_run and chosen:
+                await self._audit("purge_inbound", choice, len(chosen), actor)
+            for number, one in enumerate(chosen, 1):
+                if not dry_run:
+                    await self._queue.delete_dead(one.deliveries)
+                    held.difference_update(one.deliveries)
+                result: Literal["purged", "would_purge"] = "would_purge" if dry_run else "purged"
                 yield Redriven(one.letter, result, number, len(chosen))
 
     async def _redrive(self, one: _Found) -> None:
@@ -164,11 +184,11 @@ class BoundaryDeadLetters:
         await self._queue.send([envelope])
         await self._queue.delete_dead(one.deliveries)
 
-    async def _audit(self, choice: Choice, count: int, actor: Actor | None) -> None:
+    async def _audit(self, action: str, choice: Choice, count: int, actor: Actor | None) -> None:
         asked = msgspec.Raw(msgspec.json.encode({"queue": self._queue.name, **choice.shown()}))
 
         async def decide() -> BulkStarted:
-            return BulkStarted("redrive_inbound", choice.shown(), count, asked)
+            return BulkStarted(action, choice.shown(), count, asked)
 
         await self._writer.change(self._tenant, decide, actor)
 
@@ -230,6 +250,8 @@ class BoundaryDeadLetters:
             message.retry_count if message else 0,
             metadata.sent_to_dlq_at if metadata else iso(delivery.sent_ms),
             1,
+            error.stack_trace if error else "",
+            letter.original_message,
         )
         return _Found(shown, envelope, message, [delivery])
 

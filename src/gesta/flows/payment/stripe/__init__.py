@@ -312,7 +312,8 @@ async def _find(call: GatewayCall, connection: Connection, payment_id: str) -> d
             connection, f"/v1/payment_intents/{name}", version, {"expand": ["latest_charge"]}
         )
         # Whatever id was learned, only our own reference shows that the payment is ours.
-        return intent if call.target or _mark(intent) == reference else {}
+        if call.target or _mark(intent) == reference:
+            return intent
     query = f'metadata["{REFERENCE}"]:"{reference}"'
     found = await ask(
         connection,

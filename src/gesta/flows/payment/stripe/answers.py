@@ -62,6 +62,8 @@ CONTRADICTIONS: Final = frozenset(
     payment_intent_unexpected_state""".split()
 )
 
+#: How the names of our captures begin in the metadata of a payment intent.
+_CAPTURES: Final = ("gesta_capture_", "gesta_posting_")
 _AUTHORIZED: Final = frozenset({"requires_capture", "succeeded"})
 _PAID_OUT: Final = frozenset({"pending", "in_transit", "paid"})
 
@@ -147,16 +149,24 @@ def _created(intent: Mapping[str, Any], call: GatewayCall) -> CallAnswer:
 
 
 def _captured(intent: Mapping[str, Any], call: GatewayCall) -> CallAnswer | CallNotFound:
-    received = money_in(intent, "amount_received")
-    if marker_of(call) in intent.get("metadata", {}):
+    captures = {
+        name: STRIPE.money_of(int(text.partition(" ")[0]), intent["currency"])
+        for name, text in intent.get("metadata", {}).items()
+        if name.startswith(_CAPTURES)
+    }
+    if (ours := captures.get(marker_of(call))) is not None:
         # One of several captures: the marker was set together with it, and states its amount.
-        units = int(intent["metadata"][marker_of(call)].partition(" ")[0])
-        return _compared(intent, STRIPE.money_of(units, intent["currency"]), call)
+        return _compared(intent, ours, call)
     if intent["status"] == "requires_capture":
         return CallNotFound()
     if intent["status"] == "canceled":
         return CallDeclined("canceled", soft=False, id=intent["id"])
-    return _compared(intent, received, call)
+    others = sum(captured.minor for captured in captures.values())
+    left = money_in(intent, "amount_received").minor - others
+    if captures and left == 0:
+        # The authorization ended after our earlier captures.
+        return CallNotFound()
+    return _compared(intent, Money.of_minor(left, intent["currency"].upper()), call)
 
 
 def _voided(intent: Mapping[str, Any]) -> CallAnswer | CallNotFound:

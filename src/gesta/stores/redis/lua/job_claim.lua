@@ -60,15 +60,19 @@ end
 local function look_at(queue, id)
   local key = JOB .. id
   local why = refusal(key)
+  local is_waiting = why == nil or why == 'RETRY_DELAY'
+  local name = is_waiting and call('HGET', key, 'Name') or ''
   if why == nil then
-    local name = call('HGET', key, 'Name') or ''
     if due[name] and count[name] < LIMIT then
       table.insert(due[name], id)
       count[name] = count[name] + 1
     end
   elseif why == 'RETRY_DELAY' then
-    dequeue(key, id)
-    enqueue(key, id, due_of(key))
+    -- Another service's job stays where that service looks for it, with a score in seconds.
+    if due[name] then
+      dequeue(key, id)
+      enqueue(key, id, due_of(key))
+    end
   elseif why ~= 'WRONG_TYPE' then
     call('ZREM', queue, id)
   end
