@@ -48,7 +48,7 @@ class Schedule:
     cron: str
     zone: str
     function: Due
-    #: Whose requests it submits.
+    #: The tenant that it submits for.
     tenant: str = "default"
 
     def __post_init__(self) -> None:
@@ -87,11 +87,11 @@ def _ms(moment: datetime) -> int:
 
 def _error(one: Schedule) -> str:
     if not isinstance(one.name, str) or not 0 < len(one.name) <= 100 or not one.name.isprintable():
-        return "name= must be a text of 1 to 100 characters; the last run is stored under it"
+        return "name= must have 1 to 100 characters; gesta stores the last run under it"
     try:
         zone = ZoneInfo(one.zone)
     except (KeyError, ValueError, OSError, TypeError):
-        return f"{one.zone!r} is no time zone; write one like 'Europe/Berlin' or 'UTC'"
+        return f"{one.zone!r} is not a time zone; write one like 'Europe/Berlin' or 'UTC'"
     if not isinstance(one.cron, str) or len(one.cron.split()) != 5:
         return (
             f"{one.cron!r}: a cron expression has five fields: minute, hour, day of the month,"
@@ -127,7 +127,7 @@ class Schedules:
         ]
 
     async def run(self) -> None:
-        """Run what is due until cancelled, while this process has the role."""
+        """Run due schedules until cancelled, while this process has the role."""
         try:
             await repeat(self._turn, ROLE, self._process, outage=self._forget)
         finally:
