@@ -27,6 +27,12 @@ NAME = "reports.build"
 ID = "0a1b2c3d-0000-4000-8000-0000000000{:02x}"
 
 
+@pytest.fixture(autouse=True)
+def no_long_waits(monkeypatch):
+    """Between two looks at Redis."""
+    monkeypatch.setattr(shared, "IDLE_SECONDS", 0.05)
+
+
 async def fresh_url():
     prefix = f"f{SystemRuntime().random_bytes(6).hex()}"
     return f"{await SharedServer.url()}?layout=shared&prefix={prefix}"
