@@ -402,7 +402,7 @@ def plain(_event: Event) -> None: ...
             sync_or_not,
             f"'sold' is not a status; known: {', '.join(WORDS)}",
         ),
-        ("payment.card", (), "", sync_or_not, "name= must be a text"),
+        ("payment.card", (), "", sync_or_not, "name= must have"),
         ("payment.card", (), "ledger", plain, "`async def`"),
         ("payment.card", (), "ledger", none, "one parameter"),
         ("payment.card", (), "ledger", two, "one parameter"),
@@ -425,7 +425,7 @@ def test_a_subscription_covers_a_flow_a_kind_or_all(flow):
 
 async def test_a_name_is_declared_once_and_before_the_start(gesta):
     engine = listening(Provider(), Listener(), retry=RetryPolicy())
-    with pytest.raises(BadSubscription, match="declared already"):
+    with pytest.raises(BadSubscription, match="already declared"):
         engine.on("*", name="ledger")(sync_or_not)
     async with engine:
         with pytest.raises(BadSubscription, match="before the engine starts"):

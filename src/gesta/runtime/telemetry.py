@@ -515,7 +515,7 @@ class Telemetry:
         counts = self.metrics.subscription(name)
         counts.failed, counts.in_a_row = counts.failed + 1, in_a_row
         self.log.error(
-            "handler raised, the same event again",
+            "handler raised; the same event is delivered again",
             subscription=name,
             requestId=request_id,
             error=error,
