@@ -12,10 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from gesta.errors import BadSchedule, InvalidRequest, StoreError
 from gesta.flows.flow import Payload
@@ -61,27 +58,40 @@ class Schedule:
 
     def next_ms(self, after_ms: int) -> int:
         """The first due time after a moment, in epoch milliseconds."""
+        from cronsim import CronSim
+
         return _ms(next(CronSim(self.cron, self.moment(after_ms))))
 
     def latest_ms(self, now_ms: int) -> int:
         """The last due time that has come."""
+        from cronsim import CronSim
+
         # The search backwards begins before the moment it is given.
         start = self.moment(now_ms).astimezone(UTC) + timedelta(seconds=1)
-        return _ms(next(CronSim(self.cron, start.astimezone(ZoneInfo(self.zone)), reverse=True)))
+        return _ms(next(CronSim(self.cron, start.astimezone(_zone(self.zone)), reverse=True)))
 
     def moment(self, at_ms: int) -> datetime:
-        return datetime.fromtimestamp(at_ms / 1000, ZoneInfo(self.zone))
+        return datetime.fromtimestamp(at_ms / 1000, _zone(self.zone))
 
 
 def _ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
+def _zone(name: str) -> tzinfo:
+    # With the first schedule, as cronsim is: zones and cron expressions take half a megabyte.
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
+
+
 def _error(one: Schedule) -> str:
+    from cronsim import CronSim, CronSimError
+
     if not isinstance(one.name, str) or not 0 < len(one.name) <= 100 or not one.name.isprintable():
         return "name= must be a text of 1 to 100 characters; the last run is stored under it"
     try:
-        zone = ZoneInfo(one.zone)
+        zone = _zone(one.zone)
     except (KeyError, ValueError, OSError, TypeError):
         return f"{one.zone!r} is no time zone; write one like 'Europe/Berlin' or 'UTC'"
     if not isinstance(one.cron, str) or len(one.cron.split()) != 5:
