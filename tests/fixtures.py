@@ -24,7 +24,7 @@ def gesta(gesta: Harness) -> Harness:
 
 
 #: Of a queue.
-QUEUE = frozenset({"queue", "job_inspection", "job_holds", "external_leases"})
+QUEUE = frozenset({"queue", "eager_jobs", "job_inspection", "job_holds", "external_leases"})
 #: Those whose calls can be made to fail.
 PORTS = QUEUE | {
     "events",

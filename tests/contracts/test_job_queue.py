@@ -1,3 +1,4 @@
+from gesta.testing.contracts.eager_jobs import EagerJobsContract
 from gesta.testing.contracts.external_leases import (
     ExternalLeasesAfterRestartContract,
     ExternalLeasesContract,
@@ -23,6 +24,9 @@ class TestTake(TakeContract): ...
 
 
 class TestUniqueJobs(UniqueJobsContract): ...
+
+
+class TestEagerJobs(EagerJobsContract): ...
 
 
 class TestTurns(FairQueueContract): ...

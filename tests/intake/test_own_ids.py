@@ -145,7 +145,7 @@ async def test_events_of_both_in_one_batch_are_folded_onto_their_own_views(gesta
         folding = Folding(
             engine.pipeline.environment.stores.events, nothing_known, engine.pipeline.process
         )
-        views, jobs, quarantined = await folding.fold(batch, quiet_until=0)
+        views, jobs, quarantined, _ = await folding.fold(batch, quiet_until=0)
         assert views == [await ours.view(), await own.view()]
         assert (sorted(job.tenant for job in jobs), quarantined) == (["acme", "globex"], [])
 

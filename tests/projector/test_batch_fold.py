@@ -38,7 +38,7 @@ async def test_an_event_that_the_view_shows_already_gives_no_view_and_no_job(ges
         await (await engine.submit(Note())).cancel()
         await engine.pipeline.projector.step()
         _, cancelled = await log_of(engine)
-        assert await fold(engine, [cancelled]) == Folded([], [], [])
+        assert await fold(engine, [cancelled]) == Folded([], [], [], [])
 
 
 async def test_what_a_batch_opens_and_closes_gets_no_job(gesta):

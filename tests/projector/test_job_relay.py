@@ -5,6 +5,7 @@ relay carries them over.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,14 +15,21 @@ from gesta import Done, Engine, Retry
 from gesta.domain.ids import job_id
 from gesta.engine.environment import open_ports
 from gesta.errors import BadSettings, QueueRefused, StoreError
+from gesta.ports.eager_dispatch import FreeSlots
+from gesta.ports.event_store import Stale
 from gesta.ports.job_queue import Drop
+from gesta.ports.transactions import Entry
 from gesta.projector.job_relay import Relay
 from gesta.projector.partitions import Partitions
+from gesta.requests.dispatch import job_for
 from gesta.runtime.clock import spawn
 from gesta.runtime.settings import load
-from gesta.testing.contracts.samples import fresh_job
+from gesta.stores.memory.database import MemoryDatabase
+from gesta.stores.separate_queue import with_separate_queue
+from gesta.testing.contracts.samples import fresh_append, fresh_job, fresh_view
 from tests.world import (
     URL,
+    Faulty,
     Gate,
     Note,
     Provider,
@@ -71,6 +79,7 @@ async def test_a_queue_that_is_down_stops_no_view(gesta, ports):
     async with engine_with_separate_queue(Provider()) as engine:
         await let_run(gesta)
         ports.queue.fail("put", times=10_000)
+        ports.queue.fail("put_leased", times=10_000)
         ports.queue.fail("take", times=10_000)
         request = await engine.submit(Note())
         await pass_time(gesta, 5)
@@ -105,6 +114,7 @@ async def test_cancelling_takes_a_pending_job_away(gesta, ports):
     async with engine_with_separate_queue(provider) as engine:
         await let_run(gesta)
         ports.queue.fail("put", times=10_000)
+        ports.queue.fail("put_leased", times=10_000)
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
         assert len(await databases(gesta)[0].read_model.undispatched(10)) == 1
@@ -368,3 +378,85 @@ async def test_the_relay_of_a_process_that_projects_nothing_reads_no_jobs(gesta)
         await pass_time(gesta, 3)
         assert reads != []
         running.cancel()
+
+
+async def test_a_new_job_reaches_its_worker_without_being_written_down(gesta, ports):
+    provider = Provider()
+    async with engine_with_separate_queue(provider) as engine:
+        await (await engine.submit(Note())).outcome()
+        before = ports.queue.calls["put_leased"]
+        await (await engine.submit(Note())).outcome()
+        assert ports.queue.calls["put_leased"] == before + 1
+        assert ports.queue.calls["put"] == 0
+        assert len(provider.calls) == 2
+
+
+async def test_a_job_that_was_put_early_is_put_again_after_a_crash_and_executed_once(gesta, ports):
+    """The process died before its checkpoint moved."""
+    provider = Provider()
+
+    async def never(_original, *_args):
+        await asyncio.Event().wait()
+
+    engine = engine_with_separate_queue(provider)
+    await engine.start()
+    await (await engine.submit(Note())).outcome()
+    ports.transactions.replace("project", never)
+    request = await engine.submit(Note())
+    await pass_time(gesta, 1)
+    assert len(provider.calls) == 2
+    await die(engine)
+    ports.transactions.heal()
+    async with engine_with_separate_queue(provider) as engine:
+        await pass_time(gesta, 10)
+        (view,) = [one for one in await engine.find() if one.state.id == request.id]
+        assert view.state.status == "completed"
+        assert databases(gesta)[1].queue._rows == {}
+    assert len(provider.calls) == 2  # K-3
+
+
+async def test_a_projector_that_has_to_fold_again_puts_no_job_again(gesta, ports):
+    """The queue may have lost the job while it is executed: then only the sweep restores it."""
+    gate = Gate()
+    async with engine_with_separate_queue(Provider(Done("first"), gate)) as engine:
+        await (await engine.submit(Note())).outcome()
+
+        async def lose(_original, *_args):
+            databases(gesta)[1].queue._rows.clear()
+            ports.transactions.heal()
+            return False
+
+        before = ports.queue.calls["put_leased"]
+        ports.transactions.replace("project", lose)
+        await engine.submit(Note())
+        await pass_time(gesta, 2)
+        assert gate.reached.is_set()
+        assert ports.queue.calls["put_leased"] == before + 1
+        gate.opened.set()
+
+
+@pytest.mark.parametrize("ending", ["refused", "lost"])
+async def test_a_job_on_its_way_to_the_queue_survives_a_drop_that_came_to_nothing(gesta, ending):
+    """The placeholder of the drop kept it out of the queue, and was removed again."""
+    main, other = MemoryDatabase(gesta.runtime), MemoryDatabase(gesta.runtime)
+    view = fresh_view()
+    job, append = job_for(view.state), fresh_append(expected=1)
+    events = Faulty(main.events)
+    stores = with_separate_queue(
+        replace(main.stores(), events=events), other.stores(), gesta.runtime
+    )
+
+    async def put_meanwhile(original, appends):
+        free_slots = FreeSlots("t", {}, 4, durable=False)
+        assert await other.queue.put_leased([job], free_slots) == [False]
+        if ending == "lost":
+            raise StoreError("the events cannot be written")
+        return await original(appends)
+
+    events.replace("append", put_meanwhile)
+    entry = Entry(append, Drop(job.id), job, view)
+    with suppress(StoreError):
+        (recording,) = await stores.transactions.record([entry])
+        assert isinstance(recording.verdict, Stale)
+    assert await other.queue.find([job.id]) == set()
+    assert await main.read_model.undispatched(10) == [job]

@@ -202,7 +202,7 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
     if not await self._checkpoints.move(positions.moves(span, reached)):
         self._positions = None
         return 0
-    views, jobs, quarantined = await self._folding.fold(batch, span.quiet_until)
+    views, jobs, quarantined, _ = await self._folding.fold(batch, span.quiet_until)
     await self._transactions.project(views, jobs, quarantined, [Move("no one's", 0, 0)])
     positions.moved(span.numbers, reached)
     return reached - span.position
@@ -216,7 +216,7 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
     for recorded in await self._events.follow(
         0, await projected_position(self._checkpoints, self._count)
     ):
-        views, jobs, _ = await folding.fold([recorded], quiet_until=0)
+        views, jobs, *_ = await folding.fold([recorded], quiet_until=0)
         await shadow.save(views)
         await self._projector._transactions.project([], jobs, [], [Move("no one's", 0, 0)])
     return await build(self, role, progress)

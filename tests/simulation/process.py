@@ -96,6 +96,8 @@ class Process(Owner):
             stores = with_separate_queue(
                 stores, self._over_the_network(self.world.queue_database), self.runtime
             )
+            # The projector saves views in the background, as it does in another database.
+            stores = replace(stores, has_separate_views=True)
         # Harsher than any store: its queue goes by one clock, and every process by another.
         stores = replace(stores, now_ms=self.runtime.now_ms)
         return Environment(

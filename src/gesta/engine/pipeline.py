@@ -502,7 +502,11 @@ class Pipeline:
             runs |= {"projector": self.projector.run, **self.subscriptions.components()}
             self._roles |= {"projector": partitions, **self.subscriptions.roles()}
             if stores.undispatched is not None:
-                runs["relay"] = Relay(stores, partitions, self.process).run
+                relay = Relay(stores, partitions, self.process)
+                runs["relay"] = relay.run
+                if stores.eager_jobs is not None:
+                    self.projector.put_early = relay.put_early
+                    relay.expect = self.loader.expect
             if stores.outbox is not None:
                 runs["outbox"] = OutboxDrain(
                     outbox=stores.outbox,
@@ -511,7 +515,8 @@ class Pipeline:
                     is_leader=partitions.is_first_ours,
                     process=self.process,
                 ).run
-        if {"projector", "worker"} <= work.parts and stores.undispatched is None:
+        dispatches = stores.undispatched is None or stores.eager_jobs is not None
+        if {"projector", "worker"} <= work.parts and dispatches:
             self.projector.eager_dispatch = self.pool.eager_dispatcher
         if "worker" in work.parts:
             runs |= {"worker": self.pool.run, "queue": self.pool.listen}

@@ -43,6 +43,19 @@ class EagerDispatch(Protocol):
         """To be called for every offer. `is_lost`: the answer of the store was lost."""
 
 
+class EagerJobs(Protocol):
+    """For a queue in another database that leases jobs in the call that puts them.
+
+    Then jobs need no record as undispatched: the projector puts them before it moves its
+    checkpoint. After a crash in between it puts them again.
+    """
+
+    async def put_leased(self, jobs: Sequence[Job], free_slots: FreeSlots) -> list[bool]:
+        """As JobQueue.put. Also leases those that nothing precedes to the worker with free
+        slots.
+        """
+
+
 def chosen_of(jobs: Sequence[Job], free: Mapping[str, int], now_ms: int) -> list[Job]:
     """The new jobs that fit into free slots, in their turns, if no other job is ready."""
     leasable = [

@@ -10,6 +10,7 @@ from typing import NoReturn, TypeVar
 
 from gesta.errors import BadSettings
 from gesta.ports.checkpoints import Checkpoints
+from gesta.ports.eager_dispatch import EagerJobs
 from gesta.ports.event_store import EventRemoval, EventStore, KeyClaims
 from gesta.ports.fences import Fences
 from gesta.ports.foreign_jobs import ForeignJobs
@@ -72,6 +73,8 @@ class QueuePorts:
     unique_jobs: UniqueJobs | None = None
     #: For a queue that can count its jobs and cannot list them.
     job_counts: JobCounts | None = None
+    #: None: where the queue is in another database, the relay puts its jobs and workers take them.
+    eager_jobs: EagerJobs | None = None
     #: None: no gauges, and the limit `backlog_max` does not count the queue.
     job_inspection: JobInspection | None = None
     #: None: the engine refuses a queue with UniqueJobs, because a pause cannot hold jobs.
@@ -167,6 +170,8 @@ class Stores(QueuePorts):
     commit_size: int = 2_000
     #: Whether its transactions also project what they append.
     projects_inline: bool = False
+    #: Whether views are in another database than events: then they are saved in the background.
+    has_separate_views: bool = False
     #: The folder for the key file; None: a key file cannot be stored beside the store.
     folder: str | None = None
     #: Set when the relay has undispatched jobs to put; None: the queue is in the same database.
@@ -199,6 +204,7 @@ PORTS: dict[str, type] = {
     "queue": JobQueue,
     "unique_jobs": UniqueJobs,
     "job_counts": JobCounts,
+    "eager_jobs": EagerJobs,
     "job_inspection": JobInspection,
     "job_holds": JobHolds,
     "external_leases": ExternalLeases,

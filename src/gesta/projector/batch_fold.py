@@ -24,6 +24,8 @@ class Folded(NamedTuple):
     views: list[View]
     jobs: list[Job]
     quarantined: list[Quarantined]
+    #: Of each view the position of its first event in the batch.
+    firsts: list[int]
 
 
 class Folding:
@@ -50,6 +52,7 @@ class Folding:
                 requests.append((recorded, meta))
         known = await self._met(requests)
         changed: dict[Key, View] = {}
+        firsts: dict[Key, int] = {}
         jobs: dict[Key, Job] = {}
         for recorded, meta in requests:
             key = meta.flow, meta.tenant, meta.request_id
@@ -68,10 +71,12 @@ class Folding:
                 quarantined.append(self._quarantine(recorded, meta.tenant, error, quiet_until))
                 continue
             known[key] = changed[key] = view
+            firsts.setdefault(key, recorded.position)
             job = opened_job(view.state) if recorded.position > quiet_until else None
             if job is not None:
                 jobs[key] = job
-        return Folded(list(changed.values()), _still_wanted(jobs, changed), quarantined)
+        wanted = _still_wanted(jobs, changed)
+        return Folded(list(changed.values()), wanted, quarantined, list(firsts.values()))
 
     def log_quarantined(self) -> None:
         """Log what was quarantined, once it is stored: during an outage the same event is read

@@ -3,13 +3,20 @@
 It puts jobs first and removes them from the undispatched ones afterwards. A crash between the two
 puts them again, which is harmless: job ids are deterministic, and the worker checks the stream
 before it executes. The other order would lose jobs.
+
+Where the queue leases jobs as it takes them (EagerJobs), the projector passes new jobs on without
+writing them down: `put_early`. They count as dispatched once its checkpoint moves, so a crash in
+between puts them again, too. What the queue does not take is written down and moved later.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
-from gesta.errors import QueueRefused
+from gesta.errors import QueueRefused, StoreError
+from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RENEWAL_SECONDS
+from gesta.ports.read_model import View
 from gesta.ports.stores import Stores
 from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import sleep
@@ -21,6 +28,8 @@ BATCH = 1_000
 POLL_SECONDS = 1.0
 #: A queue that cannot be used is tried again after this.
 REFUSED_SECONDS = 5.0
+#: So many jobs are put early in one call: scripts of a server run one after the other.
+EARLY_BATCH = 500
 
 
 class Relay:
@@ -33,6 +42,12 @@ class Relay:
         self._partitions, self._process = partitions, process
         #: Flow → when to try again to use its queue (monotonic).
         self._refused: dict[str, float] = {}
+        self._eager_jobs = stores.eager_jobs
+        #: Whether no job is undispatched: then new jobs overtake none.
+        self._is_drained = False
+        self._early_again_at = float("-inf")
+        #: Gets the requests whose attempts are about to begin.
+        self.expect: Callable[[Sequence[View]], None] = lambda _: None
 
     async def run(self) -> None:
         """Move jobs for ever, while this process projects.
@@ -52,6 +67,7 @@ class Relay:
         now = self._process.runtime.monotonic()
         refused = [flow for flow, again_at in self._refused.items() if now < again_at]
         jobs = await self._jobs.undispatched(BATCH, refused)
+        self._is_drained = not jobs and not refused
         if jobs:
             left = await self._put(jobs)
             # However many jobs a queue that cannot be used has, they fill no further page.
@@ -60,6 +76,38 @@ class Relay:
             )
             await self._jobs.remove_undispatched([job.id for job in jobs if job.id not in left])
         return len(jobs)
+
+    async def put_early(
+        self,
+        jobs: Sequence[Job],
+        views: Sequence[View],
+        offer: Callable[[Sequence[Job]], AbstractContextManager[FreeSlots | None]],
+    ) -> list[Job]:
+        """Put jobs before they count as dispatched; those that the queue did not take, which have
+        to be written down. `offer`: the free slots of the worker in this process.
+        """
+        left = list(jobs)
+        queue, runtime = self._eager_jobs, self._process.runtime
+        if queue is None or not self._is_drained or runtime.monotonic() < self._early_again_at:
+            return left
+        folded = {one.state.job_id: one for one in views}
+        try:
+            while left:
+                batch = left[:EARLY_BATCH]
+                with offer(batch) as free_slots:
+                    if free_slots is None:
+                        await self._queue.put(batch)
+                    else:
+                        await queue.put_leased(batch, free_slots)
+                        # Their attempts begin now, and their views are not saved yet.
+                        self.expect([folded[one.job.id] for one in free_slots.leased])
+                del left[: len(batch)]
+        except StoreError as error:
+            # Some may have been put: putting them again changes nothing.
+            self._process.telemetry.store_failed("relay", error)
+            self._is_drained = False
+            self._early_again_at = runtime.monotonic() + REFUSED_SECONDS
+        return left
 
     async def _put(self, jobs: Sequence[Job]) -> frozenset[str]:
         """Put the jobs; those that a queue refused. The other queues get theirs."""

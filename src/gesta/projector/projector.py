@@ -4,8 +4,8 @@ Each process does this for some partitions of the log (partitions.py). Where pos
 that a process appends itself are projected inline (inline.py).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from gesta.errors import Fenced, StoreError, StoreFull
 from gesta.ports.checkpoints import Move
@@ -13,7 +13,7 @@ from gesta.ports.eager_dispatch import EagerDispatch, FreeSlots
 from gesta.ports.event_store import Recorded, Share
 from gesta.ports.job_queue import Job
 from gesta.ports.leases import RENEWAL_SECONDS
-from gesta.ports.read_model import Quarantined, View
+from gesta.ports.read_model import Key, Quarantined, View
 from gesta.ports.stores import Stores
 from gesta.ports.transactions import Projection
 from gesta.projector.batch_fold import Folding
@@ -25,6 +25,7 @@ from gesta.projector.partitions import (
     positions_of,
     projected_position,
 )
+from gesta.projector.view_writer import Fold, ViewWriter
 from gesta.runtime.clock import Signal, sleep
 from gesta.runtime.component import Process, repeat
 
@@ -51,6 +52,15 @@ POSITION_SECONDS = 5.0
 LOOK_SECONDS = 0.05
 STILL_SECONDS = 0.25
 
+PutEarly = Callable[
+    [
+        Sequence[Job],
+        Sequence[View],
+        Callable[[Sequence[Job]], AbstractContextManager[FreeSlots | None]],
+    ],
+    Awaitable[list[Job]],
+]
+
 
 class Projector:
     def __init__(self, stores: Stores, process: Process) -> None:
@@ -58,9 +68,16 @@ class Projector:
         self._events, self._transactions = stores.events, stores.transactions
         self._checkpoints = stores.checkpoints
         self._count = count = stores.partitions
-        self._folding = Folding(stores.events, stores.read_model.get, process)
         self._process, self._runtime = process, process.runtime
         runtime = process.runtime
+        self._views = stores.read_model
+        #: Saves views in the background, where they are in another database.
+        self._writer = (
+            ViewWriter(self._transactions.project, self._saved, runtime)
+            if stores.has_separate_views
+            else None
+        )
+        self._folding = Folding(stores.events, self._known, process)
         self.partitions = Partitions(count, stores.leases, process)
         self._followed, self._lease_expiry = frozenset(range(count)), 0
         self._listeners: list[Callable[[Sequence[View]], None]] = []
@@ -81,6 +98,11 @@ class Projector:
         self._let_go = Signal(runtime)
         #: The worker in this process, if there is one.
         self.eager_dispatch: EagerDispatch | None = None
+        #: Puts jobs into a separate queue without writing them down first (job_relay.py); returns
+        #: those that have to be.
+        self.put_early: PutEarly | None = None
+        #: Partition → up to where this process has put its jobs early.
+        self._put: dict[int, int] = {}
 
     async def position(self) -> int:
         """The position up to which the views show the log."""
@@ -89,8 +111,21 @@ class Projector:
             and self._positions is not None
             and self._positions.numbers == self.partitions.ours
         ):
-            return self._positions.lowest
+            lowest = self._positions.lowest
+            return lowest if self._writer is None else self._writer.position(lowest)
         return await projected_position(self._checkpoints, self._count)
+
+    async def _known(self, keys: Sequence[Key]) -> dict[Key, View]:
+        """The views as they were folded last."""
+        if self._writer is None:
+            return await self._views.get(keys)
+        found = self._writer.get(keys)
+        missing = [key for key in keys if key not in found]
+        return found | await self._views.get(missing) if missing else found
+
+    def _saved(self, views: Sequence[View]) -> None:
+        for listener in self._listeners:
+            listener(views)
 
     async def not_far_behind(self, seconds: float) -> None:
         """Return when little is left to project, at the latest after so many seconds; soon if no
@@ -215,6 +250,8 @@ class Projector:
                     await self.step() or self._positions is None
                 ) and self._runtime.monotonic() < until:
                     pass
+                if self._writer is not None:
+                    await self._writer.flush()
         await self.partitions.give_up()
 
     async def step(self, *, again: bool = False) -> int:
@@ -222,6 +259,8 @@ class Projector:
 
         `again`: only over events that were projected before.
         """
+        if self._writer is not None and self._writer.is_overtaken():
+            self._forget_positions()
         positions = self._positions or await self._read_positions()
         span = positions.next_span(again=again)
         if span is None:
@@ -237,17 +276,32 @@ class Projector:
                 self._reach_end(positions.level)
             return 0
         self._at_end = None
-        views, jobs, quarantined = await self._folding.fold(batch, span.quiet_until)
-        if not await self._project(views, jobs, quarantined, positions.moves(span, reached)):
+        views, jobs, quarantined, firsts = await self._folding.fold(
+            batch, max(span.quiet_until, self._put_until(span))
+        )
+        if jobs and self.put_early is not None:
+            jobs = await self.put_early(jobs, views, self.eager)
+        if not jobs and self.put_early is not None:
+            self._put.update(dict.fromkeys(span.numbers, reached))
+        moves = positions.moves(span, reached)
+        if self._writer is not None and not (jobs or quarantined or again):
+            await self._writer.add(Fold(views, firsts, moves, reached))
+        elif not await self._project(views, jobs, quarantined, moves):
             # Another projector moved a checkpoint: read the positions again.
             self._forget_positions()
             return 0
+        else:
+            self._saved(views)
         positions.moved(span.numbers, reached)
         if quarantined:
             self._folding.log_quarantined()
-        for listener in self._listeners:
-            listener(views)
         return reached - span.position
+
+    def _put_until(self, span: Span) -> int:
+        """Up to here this process has put the jobs of these partitions, whatever became of the
+        checkpoint since.
+        """
+        return min([self._put.get(number, 0) for number in span.numbers])
 
     async def _project(
         self,
@@ -256,6 +310,8 @@ class Projector:
         quarantined: Sequence[Quarantined],
         moves: Sequence[Move],
     ) -> bool:
+        if self._writer is not None and not await self._writer.flush():
+            return False
         with self.eager(jobs) as free_slots:
             return await self._transactions.project(views, jobs, quarantined, moves, free_slots)
 
@@ -325,6 +381,9 @@ class Projector:
 
     async def _read_positions(self) -> PartitionPositions:
         self._at_end = None
+        if self._writer is not None:
+            # What waits was folded from the positions that are being read.
+            await self._writer.flush()
         positions = await positions_of(self._checkpoints, self._count)
         if not all(one.is_known for one in positions) and self._had_positions:
             # The checkpoints were lost while this process ran.

@@ -75,7 +75,7 @@ class Rebuild:
                 one for one in await self._events.follow(position, BATCH) if one.position < target
             ]:
                 await _hold(role)
-                views, _, poison = await folding.fold(batch, quiet_until=target)
+                views, _, poison, _ = await folding.fold(batch, quiet_until=target)
                 await shadow.save(views)
                 quarantined += poison
                 position, folded = batch[-1].position, folded + len(batch)

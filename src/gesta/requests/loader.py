@@ -12,7 +12,10 @@ from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.stream_names import request_stream
 from gesta.errors import AmbiguousId, PoisonEvent
 from gesta.ports.event_store import EventStore, Recorded
-from gesta.ports.read_model import Key, ReadModel, View
+from gesta.ports.read_model import Key, ReadModel, View, key_of
+
+#: Expected requests that are kept at most: what is not loaded at once is of no use.
+EXPECTED = 20_000
 
 
 def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
@@ -40,6 +43,31 @@ class Loader:
 
     def __init__(self, events: EventStore, views: ReadModel) -> None:
         self._events, self._views = events, views
+        #: Requests that this process has just folded from the log, each until it is loaded.
+        self._expected: dict[Key, View] = {}
+
+    def expect(self, views: Sequence[View]) -> None:
+        """These requests are loaded next, perhaps before their views are saved."""
+        if len(self._expected) > EXPECTED:
+            self._expected.clear()
+        for view in views:
+            self._expected[key_of(view.state)] = view
+
+    async def _views_of(self, keys: Sequence[Key]) -> dict[Key, View]:
+        """A view that was folded from the log is as good as a saved one: newer events follow."""
+        if not self._expected:
+            return await self._views.get(keys)
+        found: dict[Key, View] = {}
+        missing: list[Key] = []
+        for key in keys:
+            view = self._expected.pop(key, None)
+            if view is None:
+                missing.append(key)
+            else:
+                found[key] = view
+        if missing:
+            found |= await self._views.get(missing)
+        return found
 
     async def load(
         self, keys: Sequence[Key], also: Sequence[tuple[str, int]] = ()
@@ -47,7 +75,7 @@ class Loader:
         """The current view of each request that exists, and the events of the `also` streams read
         in the same call.
         """
-        found = await self._views.get(keys)
+        found = await self._views_of(keys)
         heads: list[tuple[str, int]] = []
         key_of: dict[str, Key] = {}
         # Once each: two jobs may point to one request, and its events must not be applied twice.

@@ -81,6 +81,7 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
         queue=queue.queue,
         unique_jobs=queue.unique_jobs,
         job_counts=queue.job_counts,
+        eager_jobs=queue.eager_jobs,
         waiting_room=None if queue.unique_jobs is not None else stores.unique_jobs,
         leases_are_durable=queue.leases_are_durable,
         job_inspection=queue.job_inspection or cast(JobInspection, inspection),
@@ -107,6 +108,8 @@ class SeparateTransactions:
         self._queue, self._now_ms = queue.queue, queue.now_ms
         self._views, self._unique_jobs = stores.read_model, queue.unique_jobs
         self._leases_are_durable = queue.leases_are_durable
+        #: Whether jobs may reach the queue without having been undispatched jobs here.
+        self._puts_early = queue.eager_jobs is not None
 
     async def append(
         self, appends: Sequence[Append], projection: Projection
@@ -251,7 +254,11 @@ class SeparateTransactions:
         dropped: Mapping[int, Settled],
     ) -> dict[int, AppendVerdict]:
         held = {n: job for n in appends if n in dropped and (job := entries[n].dropped) is not None}
-        removed = {n: job for n, job in held.items() if dropped[n] == "done"}
+        removed = {
+            n: job
+            for n, job in held.items()
+            if dropped[n] == "done" or self._may_be_coming(appends[n], job, dropped[n])
+        }
         try:
             verdicts = (
                 dict(zip(appends, await self._events.append([*appends.values()]), strict=True))
@@ -264,6 +271,17 @@ class SeparateTransactions:
             raise
         await self._let_go(held, {n: job for n, job in removed.items() if _is_refused(verdicts[n])})
         return verdicts
+
+    def _may_be_coming(self, append: Append, job: Job, dropped: Settled) -> bool:
+        """Whether a job that was not found may be on its way from a projector to the queue, which
+        has our placeholder instead. A job that is put back needlessly is outdated: harmless.
+        """
+        return (
+            self._puts_early
+            and dropped == "absent"
+            and append.expected == job.dispatch_version
+            and not job.possibly_executed
+        )
 
     async def _let_go(self, held: Mapping[int, Job], wanted: Mapping[int, Job]) -> None:
         """Remove the placeholders, and put the wanted jobs back as undispatched."""

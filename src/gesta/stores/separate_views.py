@@ -51,6 +51,7 @@ def with_separate_views(stores: Stores, views: ViewPorts) -> Stores:
         transactions=SeparateViewTransactions(stores, views, writes),
         close=close,
         projects_inline=False,
+        has_separate_views=True,
     )
 
 

@@ -45,6 +45,7 @@ class MemoryDatabase:
             undispatched_jobs=self.read_model,
             queue=self.queue,
             unique_jobs=self.queue,
+            eager_jobs=self.queue,
             job_inspection=self.queue,
             job_holds=self.queue,
             external_leases=self.queue,

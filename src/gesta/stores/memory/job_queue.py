@@ -221,6 +221,16 @@ class MemoryJobQueue:
         self._enqueue(_Row(job, max(job.due_ms, self._runtime.now_ms())))
         return True
 
+    async def put_leased(self, jobs: Sequence[Job], free_slots: FreeSlots) -> list[bool]:
+        self._fences.check_jobs()
+        live, created = set(self._rows), []
+        for job in jobs:
+            created.append(job.id not in live)
+            live.add(job.id)
+        fresh = [job for job, is_new in zip(jobs, created, strict=True) if is_new]
+        self.put_eager(fresh, free_slots)
+        return created
+
     def put_eager(self, jobs: Sequence[Job], free_slots: FreeSlots | None) -> None:
         """Put all jobs, and lease those that fit into the free slots."""
         chosen = [] if free_slots is None else self._chosen(jobs, free_slots)

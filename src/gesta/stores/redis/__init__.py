@@ -55,6 +55,7 @@ async def open_queue_at(
     return QueuePorts(
         queue=queue,
         unique_jobs=queue,
+        eager_jobs=queue,
         job_inspection=queue,
         job_holds=queue,
         external_leases=queue,

@@ -8,9 +8,9 @@ is job id and token: a newer lease of the same job takes it over, and only the h
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gesta.ports.job_queue import LeasedJob
+from gesta.ports.job_queue import Job, LeasedJob
 from gesta.runtime.clock import Runtime
-from gesta.stores.redis.connection import Call, Redis, script
+from gesta.stores.redis.connection import Arg, Call, Redis, script
 from gesta.stores.redis.keys import LOCK_MS, RequestKeys, queue_name, slot_of
 
 #: A lock that is held for so long is renewed (S0-6: at a third of its time).
@@ -31,9 +31,12 @@ class Lock(NamedTuple):
 
 
 def lock_of(leased: LeasedJob) -> Lock:
-    job = leased.job
+    return lock_of_job(leased.job, leased.token)
+
+
+def lock_of_job(job: Job, token: str) -> Lock:
     key = RequestKeys(job.flow, job.tenant, job.request_id).lock
-    return Lock(key, job.id, leased.token, queue_name(job.flow))
+    return Lock(key, job.id, token, queue_name(job.flow))
 
 
 class ExecutionLocks:
@@ -53,20 +56,31 @@ class ExecutionLocks:
         """The locks that another job holds, with their values. `replaced`: values of jobs that are
         gone, whose locks may be taken.
         """
-        groups = self._groups(locks)
-        calls = [
-            Call(
-                script("lock"),
-                [one.key for one in group],
-                [LOCK_MS, *(one.value for one in group), *(replaced[one] for one in group)]
-                if replaced
-                else [LOCK_MS, *(one.value for one in group)],
-            )
-            for group in groups
-        ]
-        answers = await self._redis.calls(calls)
+        return self.locked(locks, await self._redis.calls(self.lock_calls(locks, replaced)))
+
+    def lock_calls(
+        self,
+        locks: Sequence[Lock],
+        replaced: Mapping[Lock, str] | None = None,
+        *,
+        are_leased: bool = True,
+    ) -> list[Call]:
+        """The calls that set these locks; `locked` takes their answers.
+
+        Not yet leased: another worker may have the job, and keeps its lock.
+        """
+        calls = []
+        for group in self._groups(locks):
+            args: list[Arg] = [LOCK_MS, int(are_leased), *(one.value for one in group)]
+            if replaced:
+                args += [replaced[one] for one in group]
+            calls.append(Call(script("lock"), [one.key for one in group], args))
+        return calls
+
+    def locked(self, locks: Sequence[Lock], answers: Sequence[Sequence[str]]) -> dict[Lock, str]:
+        """Remember what is locked now; the locks that another job holds, with their values."""
         now, refused = self._runtime.monotonic(), {}
-        for group, answer in zip(groups, answers, strict=True):
+        for group, answer in zip(self._groups(locks), answers, strict=True):
             for one, holder in zip(group, answer, strict=True):
                 if holder:
                     refused[one] = holder

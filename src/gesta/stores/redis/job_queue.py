@@ -8,7 +8,7 @@ crash loses the last second. Every job can be restored from the events, and the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ import msgspec
 
 from gesta.domain.ids import flow_of_external_queue
 from gesta.errors import QueueRefused, StoreError
+from gesta.ports.eager_dispatch import FreeSlots
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import (
     Ack,
@@ -34,7 +35,7 @@ from gesta.ports.job_queue import (
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.pointers import pointer_to
 from gesta.stores.redis.connection import Arg, Call, Redis, script
-from gesta.stores.redis.execution_locks import ExecutionLocks, Lock, lock_of
+from gesta.stores.redis.execution_locks import ExecutionLocks, Lock, lock_of, lock_of_job
 from gesta.stores.redis.foreign_jobs import RedisForeignJobs
 from gesta.stores.redis.keys import (
     OwnKeys,
@@ -63,13 +64,16 @@ LOCKED_MS = 5_000
 #: keeps Node workers away; between workers of gesta the lease decides.
 LEASES_PER_LOCK = 2
 
+#: An answer of put.lua: the job was created and is leased.
+LEASED = 2
+
 _pack = msgspec.msgpack.Encoder().encode
 #: kind, job id, token, due ms or scope
 Row = tuple[str, str, str, str | int]
 
 
 class RedisJobQueue:
-    """Implements JobQueue, JobInspection, JobHolds and ExternalLeases."""
+    """Implements JobQueue, EagerJobs, JobInspection, JobHolds and ExternalLeases."""
 
     def __init__(
         self, redis: Redis, runtime: Runtime, *, now_ms: Callable[[], int] | None = None
@@ -113,15 +117,70 @@ class RedisJobQueue:
         return created
 
     async def _put_batch(self, batch: Sequence[Job], fence: str) -> list[bool]:
-        flows = dict.fromkeys(job.flow for job in batch)
-        keys = [key for flow in flows for key in QueueKeys(self._prefix, flow).fixed]
-        keys += [QueueKeys(self._prefix, job.flow)[job.id] for job in batch]
-        # One argument: the client takes longer for each than for its content.
-        args: list[Arg] = [self._now(), fence, _pack([self._row(job) for job in batch])]
         try:
-            return [bool(one) for one in await self._call("put", keys, args)]
+            _, *answers = await self._redis.call(self._put_call(batch, fence))
         except QueueRefused as error:
             raise QueueRefused(str(error), [job.id for job in batch]) from error
+        return [bool(one) for one in answers]
+
+    def _put_call(self, batch: Sequence[Job], fence: str, worker: Sequence[Arg] = ()) -> Call:
+        flows = dict.fromkeys(job.flow for job in batch)
+        keys = [key for flow in flows for key in QueueKeys(self._prefix, flow).fixed]
+        bases = {flow: QueueKeys(self._prefix, flow).base for flow in flows}
+        keys += [bases[job.flow] + job.id for job in batch]
+        # One argument: the client takes longer for each than for its content.
+        args: list[Arg] = [self._now(), fence, _pack([self._row(job) for job in batch]), *worker]
+        return Call(script("put"), [*self._own.fixed, *keys], args)
+
+    async def put_leased(self, jobs: Sequence[Job], free_slots: FreeSlots) -> list[bool]:
+        """One round trip on one server: the locks of the requests travel with the jobs."""
+        if len(jobs) > BATCH:
+            # More than one script should hold: they take their turns.
+            return await self.put(jobs)
+        slots = [one for flow, free in free_slots.free.items() for one in (queue_name(flow), free)]
+        worker: list[Arg] = [
+            free_slots.token,
+            *self._lease_ms(free_slots.lease_seconds),
+            self._worker,
+            _pack(slots),
+        ]
+        calls = [self._put_call(jobs, "", worker)]
+        wanted: list[Lock] = []
+        if not self._redis.address.is_cluster:
+            clock_ms = self._clock_ms()
+            wanted = [
+                lock_of_job(job, free_slots.token)
+                for job in jobs
+                if job.flow in free_slots.free and job.due_ms <= clock_ms
+            ]
+        try:
+            (now, *answers), *held = await self._redis.calls(
+                [*calls, *self._locks.lock_calls(wanted, are_leased=False)]
+            )
+        except StoreError as error:
+            with suppress(StoreError):
+                await self._redis.calls(self._locks.unlock_calls(wanted))
+            if isinstance(error, QueueRefused):
+                raise QueueRefused(str(error), [job.id for job in jobs]) from error
+            raise
+        leased = [
+            LeasedJob(job, free_slots.token, 1, max(int(now), job.due_ms))
+            for job, answer in zip(jobs, answers, strict=True)
+            if answer == LEASED
+        ]
+        refused = self._locks.locked(wanted, held)
+        ours = {one.job.id for one in leased}
+        stray = [one for one in wanted if one.job_id not in ours and one not in refused]
+        if stray:
+            await self._redis.calls(self._locks.unlock_calls(stray))
+        locked = {one.job_id for one in wanted if one not in refused}
+        free_slots.leased = [
+            *(one for one in leased if one.job.id in locked),
+            *await self._lock([one for one in leased if one.job.id not in locked]),
+        ]
+        if len(leased) < len(jobs):
+            self._queued.set()
+        return [bool(one) for one in answers]
 
     async def _put_by_flow(self, batch: Sequence[Job], flows: Iterable[str]) -> list[QueueRefused]:
         """Each queue by itself, because one of them cannot be used."""
@@ -203,9 +262,17 @@ class RedisJobQueue:
         """Lock the requests. What another live job has locked is put back (S0-5)."""
         if not leased:
             return leased
-        locks = {lock_of(one): one for one in leased}
-        if not (refused := await self._locks.lock(list(locks))):
+        return await self._without_locked(
+            leased, await self._locks.lock([lock_of(one) for one in leased])
+        )
+
+    async def _without_locked(
+        self, leased: list[LeasedJob], refused: Mapping[Lock, str]
+    ) -> list[LeasedJob]:
+        """Without the jobs whose requests are locked by another one that is live."""
+        if not refused:
             return leased
+        locks = {lock_of(one): one for one in leased}
         holders = {lock: value.partition(" ")[0] for lock, value in refused.items()}
         live = await self.find(list(holders.values()))
         gone = {lock: refused[lock] for lock, holder in holders.items() if holder not in live}

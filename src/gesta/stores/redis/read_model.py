@@ -542,7 +542,8 @@ def _row(view: View, before: View | None) -> list[Any]:
         state.version,
         state.status,
         state.updated_at,
-        state.dispatch_version if state.wants else 0,
+        # Also where the operation opened and ended since the last write.
+        state.dispatch_version if state.wants or state.attempts else 0,
         state.is_terminal,
         0 if before is None or is_whole else before.state.version,
         *chain.from_iterable((_snapshot(view) if is_whole else _changing(state)).items()),

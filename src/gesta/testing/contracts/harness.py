@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from gesta.ports.checkpoints import Checkpoints
+from gesta.ports.eager_dispatch import EagerJobs
 from gesta.ports.event_store import EventStore, KeyClaims
 from gesta.ports.fences import Fences
 from gesta.ports.job_queue import ExternalLeases, JobHolds, JobInspection, JobQueue, UniqueJobs
@@ -47,12 +48,16 @@ Capability = Literal[
     "job_rows",
     "inline_projection",
     "eager_dispatch",
+    "eager_jobs",
     "large_events",
     "log_removal",
     "turns",
     "durable",
 ]
-EVERYTHING: frozenset[Capability] = frozenset(Capability.__args__)  # type: ignore[attr-defined]
+#: Of a whole store: `eager_jobs` is of a queue in another database.
+EVERYTHING: frozenset[Capability] = frozenset(
+    Capability.__args__  # type: ignore[attr-defined]
+) - {"eager_jobs"}
 
 
 class Harness(ABC):
@@ -71,6 +76,7 @@ class Harness(ABC):
     checkpoints: Checkpoints
     leases: Leases
     queue: JobQueue
+    eager_jobs: EagerJobs
     unique_jobs: UniqueJobs
     job_inspection: JobInspection
     job_holds: JobHolds

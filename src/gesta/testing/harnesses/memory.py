@@ -13,7 +13,7 @@ from gesta.testing.contracts import harness
 class Harness(harness.Harness):
     """One memory database for one test."""
 
-    capabilities = harness.EVERYTHING
+    capabilities = harness.EVERYTHING | {"eager_jobs"}
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -30,6 +30,7 @@ class Harness(harness.Harness):
         {
             "queue",
             "unique_jobs",
+            "eager_jobs",
             "job_inspection",
             "job_holds",
             "external_leases",

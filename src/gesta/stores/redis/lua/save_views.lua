@@ -27,7 +27,7 @@ end
 local function look(n, view)
   local key, mark = key_of(n)
   local stored = call('HMGET', key, 'version', 'status')
-  stored[3] = view[5] > 0 and call('GET', mark)
+  stored[3] = view[5] > 0 and not view[6] and call('GET', mark)
   return stored
 end
 
@@ -69,11 +69,12 @@ local function write(n, view, stored)
     call('DEL', key)
   end
   call('HSET', key, unpack(view, 8))
-  if view[5] > tonumber(stored[3] or '0') then
-    call('SET', mark, string.format('%.0f', view[5]))
-  end
-  if view[6] then
+  if view[6] and view[5] > 0 then
+    call('SET', mark, string.format('%.0f', view[5]), 'PX', keep_ms)
+  elseif view[6] then
     call('PEXPIRE', mark, keep_ms)
+  elseif view[5] > tonumber(stored[3] or '0') then
+    call('SET', mark, string.format('%.0f', view[5]))
   end
 end
 

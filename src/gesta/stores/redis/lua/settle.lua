@@ -14,15 +14,26 @@ local members = {}
 
 -- Keys to delete at the end.
 local gone = {}
+local DONE = {'done'}
+local counted = {}
+local function call_once(command, key)
+  local found = counted[key]
+  if not found then
+    found = call(command, key)
+    counted[key] = found
+  end
+  return found
+end
 
 local function remove_later(key, member)
   members[key] = members[key] or {}
   table.insert(members[key], member)
 end
 
-local function detach(q, id, job)
-  if call('LREM', q.active, -1, id) == 0 then remove_from_lists(q, id) end
-  remove_later(q.stalled, id)
+-- `acked` jobs leave the list of active ones together (`deactivate`).
+local function detach(q, id, job, is_acked)
+  if not is_acked and call('LREM', q.active, -1, id) == 0 then remove_from_lists(q, id) end
+  if call_once('SCARD', q.stalled) > 0 then remove_later(q.stalled, id) end
   if job.gu then
     call('ZREM', external_key(q.name), id .. ' ' .. q.name)
   else
@@ -33,6 +44,20 @@ end
 local function let_go(q, id)
   call('DEL', q.base .. id .. ':lock')
   call('HDEL', q.base .. id, 'gh', 'gu')
+end
+
+-- Out of the list of active jobs. Those that were leased first are at its end, and mostly end first.
+local function deactivate(q, ids)
+  local gone, kept = {}, {}
+  for _, id in ipairs(ids) do gone[id] = true end
+  local last = call('RPOP', q.active, #ids) or {}
+  for n = #last, 1, -1 do
+    if gone[last[n]] then gone[last[n]] = nil else kept[#kept + 1] = last[n] end
+  end
+  call_all('RPUSH', q.active, kept)
+  for _, id in ipairs(ids) do
+    if gone[id] and call('LREM', q.active, -1, id) == 0 then remove_from_lists(q, id) end
+  end
 end
 
 -- Finished, in BullMQ's words. Of a large batch only the newest are written before they are kept.
@@ -114,8 +139,27 @@ local function find(id, name)
   return name, name and load(open(name), id)
 end
 
+local function ack(q, id, ats)
+  is_acked[id], is_first_start[id] = true, ats == 1
+  acked[q.name] = acked[q.name] or {}
+  table.insert(acked[q.name], id)
+  remove_later(JOBS, id .. ' ' .. q.name)
+end
+
+-- An ack of a job that its worker still holds in a known queue, which is what mostly comes.
+local function acks_at_once(id, token, known)
+  local q = open(known)
+  local gh, ats, gu, finished =
+    unpack(call('HMGET', q.base .. id, 'gh', 'ats', 'gu', 'finishedOn'))
+  if finished or gu or gh ~= (ats or '') .. ' ' .. token then return false end
+  detach(q, id, {token = token}, true)
+  ack(q, id, tonumber(ats))
+  return true
+end
+
 local function settle(kind, id, token, extra, known)
   if is_acked[id] then return {'absent', '', ''} end
+  if kind == 'ack' and known ~= '' and acks_at_once(id, token, known) then return DONE end
   local name, job = find(id, known)
   if not job then
     if name then call('ZREM', JOBS, id .. ' ' .. name) end
@@ -124,12 +168,9 @@ local function settle(kind, id, token, extra, known)
   local q = open(name)
   if kind == 'drop' then return {drop(q, id, job), name, job.data} end
   if job.token ~= token then return {'lost', name, job.data} end
-  detach(q, id, job)
+  detach(q, id, job, kind == 'ack')
   if kind == 'ack' then
-    is_acked[id], is_first_start[id] = true, job.ats == 1
-    acked[name] = acked[name] or {}
-    table.insert(acked[name], id)
-    remove_later(JOBS, id .. ' ' .. name)
+    ack(q, id, job.ats)
     return {'done', name, job.data}
   end
   let_go(q, id)
@@ -149,7 +190,10 @@ for _, row in ipairs(cmsgpack.unpack(ARGV[3])) do
   table.insert(answers, row[5] == '' and answer or answer[1])
 end
 for key, list in pairs(members) do call_all(key == JOBS and 'ZREM' or 'SREM', key, list) end
-for name, ids in pairs(acked) do finish(queue(name), ids) end
+for name, ids in pairs(acked) do
+  deactivate(queue(name), ids)
+  finish(queue(name), ids)
+end
 for first = 1, #gone, BATCH do
   call('DEL', unpack(gone, first, math.min(first + BATCH - 1, #gone)))
 end
