@@ -5,6 +5,8 @@ more of its edges.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import gesta.engine.engine  # noqa: F401 -- with it, everything that leases is imported
 import gesta.ports.leases as roles
@@ -18,10 +20,14 @@ _LONG = {
 }
 
 
-def shorten_leases(lease_seconds: float = 1.0, renewal_seconds: float = 0.25) -> None:
-    """In this process, which has to be one of its own."""
+def shorten_leases(
+    lease_seconds: float = 1.0,
+    renewal_seconds: float = 0.25,
+    replace: Callable[[Any, str, float], None] = setattr,
+) -> None:
+    """In this process: one of its own, or a test's with the `setattr` of its monkeypatch."""
     for module in [one for name, one in sys.modules.items() if name.startswith("gesta.")]:
         for name, long in _LONG.items():
             if getattr(module, name, None) in long:
                 seconds = lease_seconds if name == "LEASE_SECONDS" else renewal_seconds
-                setattr(module, name, seconds)
+                replace(module, name, seconds)

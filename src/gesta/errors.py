@@ -226,8 +226,8 @@ class LeaseLost(GestaError):
     def __init__(self, state: State) -> None:
         super().__init__(
             f"request {state.id}: this lease has ended, and the request is now {state.status}"
-            f"{f' ({state.reason})' if state.reason else ''}; drop the work. If it was done"
-            " nevertheless, report it as sent"
+            f"{f' ({state.reason})' if state.reason else ''}; drop the work. If it was already"
+            " done, report it as sent"
         )
         self.request_id, self.state = state.id, state
 
@@ -261,8 +261,8 @@ class OutcomeTimeout(GestaError, TimeoutError):
             cause = f"its last attempt ended with {state.reason}{detail}"
         cause = cause or f"it is {state.status} and no attempt of it has ended"
         super().__init__(
-            f"request {request_id} has no outcome after {timeout_seconds:g} s: {cause}. It goes on;"
-            f" `gesta doctor {request_id}` says what it waits for"
+            f"request {request_id} has no outcome after {timeout_seconds:g} s: {cause}. gesta"
+            f" continues with it; `gesta doctor {request_id}` says what it is waiting for"
         )
         self.request_id, self.status, self.reason = request_id, state.status, state.reason
 
@@ -350,7 +350,7 @@ class WrongMasterKey(StoreError):
 class LostMasterKey(StoreError):
     def __init__(self, store: str, path: str) -> None:
         super().__init__(
-            f"{store} has encrypted secrets, and its key file {path} is missing; restore the file,"
+            f"{store} has encrypted secrets, but its key file {path} is missing; restore the file,"
             " or set GESTA_MASTER_KEY to its content"
         )
 
@@ -430,7 +430,7 @@ class Fenced(StoreError):
         else:
             text = (
                 f"{whose} was copied to {other}; nothing was written. Point GESTA_URL there; `gesta"
-                " copy --unfence` takes it back"
+                " copy --unfence` undoes the copy"
             )
         super().__init__(text)
         self.kind, self.other, self.tenant = kind, other, tenant

@@ -202,7 +202,7 @@ def test_missing_leaders_are_an_error_only_when_there_is_work():
     )
     assert (sweep.level, sweep.status) == (
         "warn",
-        "no sweeper is running; there has never been one",
+        "no sweeper is running; no process has ever held this role",
     )
     assert [one.level for one in found(roles=gone, backlog={"a.b": Backlog(waiting=1)})] == [
         "bad",
@@ -291,7 +291,7 @@ def test_the_projector_of_every_partition_is_listed_and_missing_ones_reported():
     )
     assert (finding.level, finding.status) == (
         "bad",
-        "no projector is running for 2 of 4 partitions; there has never been one",
+        "no projector is running for 2 of 4 partitions; no process has ever held this role",
     )
 
 

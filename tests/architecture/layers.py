@@ -62,7 +62,10 @@ def room_of(name: str) -> str | None:
 
 
 def check_rooms(root: Path) -> list[str]:
-    """Imports go down. What stands below `if TYPE_CHECKING:` is not imported."""
+    """Imports go down. What stands below `if TYPE_CHECKING:` is not imported.
+
+    `from gesta import Engine` hides the room that it comes from, so only the command line does it.
+    """
     known = {module.name for module in modules(root)}
     found = []
     for module in modules(root):
@@ -73,6 +76,9 @@ def check_rooms(root: Path) -> list[str]:
             found.append(f"{module.shown}: {own} is no room of the house")
             continue
         for name, node in _imports_at_run_time(module):
+            if home(name, known) == "gesta" and own != "cli":
+                found.append(module.at(node, f"{own}: import {name} from the module that has it"))
+                continue
             other = room_of(home(name, known)) if name.startswith("gesta.") else None
             if other in (None, own) or _is_same_channel(module.name, name):
                 continue

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.architecture.layers import CONTRACT
 from tests.architecture.source import Module, modules, programs
 
+FOLDERS = ("src", "tests", "benchmarks", "examples")
 COLUMNS_MAX = 100
 ARGUMENTS_MAX = 8
 #: A constructor with more than these takes them by name.
@@ -31,10 +32,10 @@ def check_columns(root: Path) -> list[str]:
     """The formatter leaves strings and comments alone; this does not."""
     return [
         module.at(number, f"{len(line)} columns, at most {COLUMNS_MAX}")
-        for folder in ("src", "tests", "benchmarks")
+        for folder in FOLDERS
         for module in modules(root, folder)
         for number, line in enumerate(module.text.splitlines(), 1)
-        if len(line) > COLUMNS_MAX and "# noqa: E501" not in line
+        if len(line) > COLUMNS_MAX
     ]
 
 
@@ -42,7 +43,7 @@ def check_formatter(root: Path) -> list[str]:
     """The formatter applies everywhere."""
     return [
         module.at(number, "the formatter is switched off")
-        for folder in ("src", "tests", "benchmarks")
+        for folder in FOLDERS
         for module in modules(root, folder)
         for number, line in enumerate(module.text.splitlines(), 1)
         if SWITCHED_OFF.search(line)
@@ -75,7 +76,7 @@ def _argument_errors(module: Module, node: ast.FunctionDef | ast.AsyncFunctionDe
 def check_function_lengths(root: Path) -> list[str]:
     return [
         module.at(node, f"{node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}")
-        for folder in ("src", "tests", "benchmarks")
+        for folder in FOLDERS
         for module in modules(root, folder)
         for node in ast.walk(module.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

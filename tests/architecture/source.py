@@ -26,7 +26,7 @@ class Module:
 
     @property
     def tree(self) -> ast.Module:
-        tree: ast.Module = _parse(self.text, str(self.path))
+        tree: ast.Module = parse(self.text, str(self.path))
         return tree
 
     @property
@@ -58,7 +58,7 @@ def programs(root: Path) -> list[Module]:
 
 
 #: Every check reads the same files.
-_parse = lru_cache(maxsize=2_000)(ast.parse)
+parse = lru_cache(maxsize=2_000)(ast.parse)
 
 
 def imports(module: Module) -> Iterator[tuple[str, ast.AST]]:

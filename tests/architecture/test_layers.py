@@ -21,6 +21,8 @@ def test_imports_go_down_only():
         ("flows/flow.py", "from gesta.tenants.config import Entity"),
         ("tenants/config.py", "from gesta.flows.attempt import Attempt"),
         ("engine/engine.py", "from gesta.admin.admin import Admin"),
+        ("worker/pool.py", "from gesta import Engine"),
+        ("worker/pool.py", "def f():\n    import gesta\n    return gesta.Engine"),
         ("lobby/door.py", "x = 1"),
     ],
 )

@@ -8,10 +8,13 @@ def test_no_line_is_over_100_columns():
     assert shape.check_columns(ROOT) == []
 
 
-@pytest.mark.parametrize("place", ["src/gesta/engine/engine.py", "tests/pipeline/test_pipeline.py"])
+@pytest.mark.parametrize(
+    "place", ["src/gesta/engine/engine.py", "tests/pipeline/test_pipeline.py", "examples/a.py"]
+)
 def test_a_long_line_is_found(tmp_path, place):
     assert shape.check_columns(plant(tmp_path, {place: "#" * 100})) == []
     assert len(shape.check_columns(plant(tmp_path, {place: "#" * 101}))) == 1
+    assert len(shape.check_columns(plant(tmp_path, {place: "#" * 101 + "  # noqa: E501"}))) == 1
 
 
 def test_the_formatter_applies_everywhere():

@@ -115,7 +115,7 @@ def test_a_tenant_that_cannot_be_is_refused_where_a_listing_would_only_be_empty(
             "timeout: 20 is not a duration; write a number with a unit, for instance 500ms, 5s",
         ),
         ("[flows.webhook]\nurl = 'https://example.com'", "url= needs secret="),
-        ("url = 'mysql://x'", "no store is called 'mysql'"),
+        ("url = 'mysql://x'", "there is no store 'mysql'"),
         ("url = 'gesta.db'", "'gesta.db' is not a store URL"),
         ("master_key = 'short'", "master key from gesta.toml: 32 bytes in base64 are needed"),
     ],

@@ -184,7 +184,7 @@ def test_a_file_with_an_error_is_refused_as_a_whole_with_all_errors(cli, folder)
         ("[[[", "not valid TOML"),
         (
             "[slak.workspace.main]\ntoken = 1",
-            "slak is no table [KIND.CODE]; kinds: ",
+            "slak is not a table [KIND.CODE]; kinds: ",
         ),
         ("url = 1", "url is no table"),
         ("[webhook.endpoint]\nshop = 1", "webhook.endpoint.shop is no table"),

@@ -67,7 +67,7 @@ def test_the_source_refuses_writes_and_can_be_taken_back(cli, shop):
     assert cli("list", "--app", APP).code == 0
     back = cli("copy", "--unfence", *FROM)
     assert back.code == 0
-    assert "Throw the copy away first" in " ".join(back.err.split())
+    assert "Delete the copy before you resume" in " ".join(back.err.split())
     assert cli("submit", "shop.note", "{}", "--app", APP).code == 0
     assert cli("copy", "--unfence", *FROM).code == 3
 
@@ -85,12 +85,12 @@ def test_copy_of_a_tenant_pauses_and_fences_that_tenant_only(cli, shop):
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ((*FROM,), 2, "say where to"),
+        ((*FROM,), 2, "name the target"),
         ((*FROM, "--to", "sqlite:///gesta.db"), 2, "the same store"),
         ((*FROM, "--to", "sqlite:///./gesta.db"), 2, "the same store"),
         (("--from", "sqlite:///nowhere.db", *TO), 6, "does not exist"),
         ((*FROM, "--to", "sqlite:///no/folder.db"), 6, "does not exist"),
-        ((*FROM, "--to", "nothing:///x"), 2, "no store is called"),
+        ((*FROM, "--to", "nothing:///x"), 2, "there is no store"),
         ((*FROM, *TO, "--tenant", "_"), 2, "tenant"),
         ((*FROM, *TO, "--wait", "soon"), 2, "not a duration"),
     ],

@@ -155,7 +155,7 @@ def test_jobs_are_searched_for_secrets(cli, shop):
     shop("done")
     put_job()
     clean = cli("doctor", "--jobs", "--json")
-    assert (clean.code, clean.items[0]["status"]) == (0, "1 live, pointers all of them")
+    assert (clean.code, clean.items[0]["status"]) == (0, "1 live, all of them pointers")
     db = apsw.Connection("gesta.db")
     db.execute("update jobs set tenant = 'xoxb-1234567890-secret'")
     db.close()
@@ -207,20 +207,24 @@ def test_a_pause_does_not_hide_that_a_request_is_not_due(cli, start):
     )
 
 
-def test_the_help_says_that_a_store_that_cannot_be_looked_at_is_6(cli):
+def test_the_help_says_that_a_store_that_cannot_be_opened_exits_with_6(cli):
     help_text = " ".join(cli("doctor", "--help").out.split())
-    assert "Ends with 1 when something is bad" in help_text
+    assert "Exits with 1 if there is an error" in help_text
     assert (
-        "it ends with 6: there is no store, the file is none, or the master key does not open it."
-        in help_text
+        "Exits with 6 if the store cannot be opened: it does not exist, the file is not a store, or"
+        " the master key does not open it." in help_text
     )
 
 
-def test_what_the_help_says_of_2_and_6_is_so(cli, shop, folder, monkeypatch):
+def test_a_missing_store_exits_with_6_and_a_malformed_master_key_with_2(
+    cli, shop, folder, monkeypatch
+):
     shop("done")
     monkeypatch.setenv("GESTA_MASTER_KEY", base64.b64encode(bytes(32)).decode())
     assert cli("doctor").code == 6
     monkeypatch.delenv("GESTA_MASTER_KEY")
     (folder / "gesta.key").write_text("half of it")
     assert cli("doctor").code == 2
-    assert "also a key that is none, ends with 2" in " ".join(cli("doctor", "--help").out.split())
+    assert "Exits with 2 for an invalid setting, such as a malformed master key" in " ".join(
+        cli("doctor", "--help").out.split()
+    )

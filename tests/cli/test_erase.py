@@ -19,7 +19,7 @@ def test_erase_prints_how_many_keys_it_destroyed_and_a_repetition_none(cli, shop
     assert "can no longer be read" in " ".join(first.err.split())
     again = cli("erase", "ada@example.com")
     assert (again.code, again.out) == (0, "0\n")
-    assert "letter by letter" in again.err
+    assert "exactly as it was submitted" in again.err
 
 
 def test_erase_speaks_json_and_reads_a_name_from_stdin_so_that_no_history_has_it(cli, shop):

@@ -132,7 +132,7 @@ def test_what_is_not_paused_cannot_be_resumed(cli, request_id):
     assert bad.code == 2
     # It said what to pause to a user who resumes.
     assert (
-        "say what goes on: --flow, --tenant, --credential or --everything; `gesta pause --list"
+        "name what to resume: --flow, --tenant, --credential or --everything; `gesta pause --list"
         " --app" in bad.err
     )
 

@@ -50,7 +50,7 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
         "(api, projector, sweeper, worker) on sqlite:///gesta.db",
         "flows: ",
         "notification.webhook",
-        "made a master key in gesta.key",
+        "created a master key in gesta.key",
     ):
         assert text in server.heard
 

@@ -25,7 +25,7 @@ def test_send_prints_the_id_alone_and_says_that_nothing_works_on_the_store(cli):
     assert answer.code == 0
     assert len(answer.out.split()) == 1
     assert f"start `gesta serve --app {APP}`" in answer.err
-    assert "made a master key in gesta.key" in answer.err
+    assert "created a master key in gesta.key" in answer.err
 
 
 @pytest.mark.parametrize(("given", "stdin"), [("@note.json", ""), ("-", '{"count": 7}')])
@@ -61,7 +61,8 @@ def test_a_duplicate_of_something_done_answers_its_outcome_at_once(cli, shop):
         "submit", "shop.note", payload, "--key", "k", "--app", APP, "--wait", "5s", "--json"
     )
     assert again.code == 0
-    assert list(again.json) == ["id", "flow", "tenant", "verdict", "outcome"]
+    assert list(again.json) == ["id", "flow", "tenant", "verdict", "outcome", "warnings"]
+    assert again.json["warnings"] == []
     assert (again.json["id"], again.json["verdict"]) == (request_id, "duplicate")
     assert (again.json["outcome"]["type"], again.json["outcome"]["id"]) == ("done", "note-1")
 
@@ -179,7 +180,7 @@ def test_what_a_key_led_to_is_listed_before_a_worker_ran(cli):
     refused = cli("show", "order-8")
     assert refused.code == 3
     assert (
-        "no request 'order-8' for this tenant (default), by its id or its key; another tenant's:"
+        "no request 'order-8' for this tenant (default), by id or by key; for another tenant pass"
         " --tenant NAME" in refused.err
     )
 
@@ -287,8 +288,8 @@ def test_redrive_says_that_it_is_due_at_once_whatever_was_asked_before(cli):
     help_text = " ".join(cli("redrive", "--help").out.split())
     assert "failed, expired, was cancelled or is unknown" in help_text
     assert (
-        "It is due now, whatever --deliver-at said, gets a new budget of attempts, and has no time"
-        " to live unless --ttl gives one." in help_text
+        "It is due now, whatever its --deliver-at was, and gets a new budget of attempts. It has"
+        " no time to live unless you pass --ttl." in help_text
     )
 
 

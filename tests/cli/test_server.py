@@ -76,13 +76,13 @@ def test_a_named_store_is_used(server, start):
 @pytest.mark.parametrize(
     ("change", "code", "message"),
     [
-        ({"GESTA_API_KEY": ""}, 2, "that is no API key"),
+        ({"GESTA_API_KEY": ""}, 2, "this is not an API key"),
         (
             {"GESTA_API_KEY": "gesta_live_aaaaaaaa_" + "x" * 43},
             1,
             "unknown, wrong, revoked or expired",
         ),
-        ({"GESTA_SERVER": "localhost"}, 2, "begin it with http:// or https://"),
+        ({"GESTA_SERVER": "localhost"}, 2, "it must begin with http:// or https://"),
     ],
 )
 def test_a_wrong_server_and_a_wrong_key_are_reported(
@@ -110,7 +110,7 @@ def test_another_tenant_is_another_key(server, start):
 def test_pauses_for_all_tenants_are_not_a_tenants(server, start):
     for more in (("--everything",), ("--flow", "shop.note")):
         answer = start("pause", *more).end()
-        assert (answer.code, "for everybody" in answer.err) == (2, True)
+        assert (answer.code, "affects all tenants" in answer.err) == (2, True)
     assert (
         start("pause", "--flow", "shop.note", "--tenant", "default", "--reason", "audit").end().out
         == "tenant:default flow:shop.note\n"

@@ -105,8 +105,8 @@ def test_files_that_are_not_stored_need_no_store(cli: Cli, folder: Path) -> None
         (["welcome", "--data", "{"], 2, "data: not valid JSON"),
         (["welcome", "--data", "[]"], 2, "data: must be a JSON object"),
         (["welcome", "--data", "@nowhere"], 2, "data: nowhere cannot be read"),
-        ([], 2, "name a stored template, or files with --source"),
-        (["welcome", "--source", "a.txt"], 2, "one of them"),
+        ([], 2, "name either a stored template, or files with --source"),
+        (["welcome", "--source", "a.txt"], 2, "either a stored template"),
         (["--source", "a.liquid"], 2, "source: which part is a.liquid?"),
         (["--source", "nowhere.txt"], 2, "source: nowhere.txt cannot be read"),
         (

@@ -133,7 +133,7 @@ def test_an_unknown_transaction_is_listed_with_its_amount_and_resolved_with_evid
     assert (made["status"], made["unknown"]["amount"]) == ("unknown", "49.90")
     refused = cli("tx", "capture", "o-1", "--key", "c-1")
     assert refused.code != 0
-    assert "no more money is moved" in " ".join(refused.err.split())
+    assert "no further operation can start" in " ".join(refused.err.split())
     # It is being looked up, so it does not wait for a person yet; one who knows may resolve it.
     assert "no transaction waits" in cli("tx", "unknown").err
     resolved = cli("resolve", "o-1", "--succeeded", "--evidence", "pi_1 in the dashboard")

@@ -94,7 +94,7 @@ async def test_a_redrive_whose_answer_is_lost_is_not_made_again(store_url):
         made = await client.submit("shop.parcel", Parcel("a", is_refused=True))
         await client.wait(made.id)
         wire.lose = 1
-        with pytest.raises(Unreachable, match="it may have been done"):
+        with pytest.raises(Unreachable, match="it may have been executed"):
             await client.redrive(made.id)
         assert (await client.wait(made.id)).status == "failed"
         while len(effects) < 2:

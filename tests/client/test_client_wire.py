@@ -115,7 +115,7 @@ async def test_a_key_is_sent_nowhere_else():
         scripted((307, {"Location": f"{other.address}/v1/x"}, b"")) as server,
     ):
         async with Client(server.address, KEY, runtime=Hasty()) as client:
-            with pytest.raises(Unreachable, match="points elsewhere"):
+            with pytest.raises(Unreachable, match="redirects elsewhere"):
                 await client.cancel("1")
         assert other.calls == []
 
@@ -243,5 +243,5 @@ async def test_a_wrong_url_is_not_reported_as_a_request_that_does_not_exist():
 
 
 def test_an_address_without_http_is_refused_with_an_example():
-    with pytest.raises(BadInput, match=r"begin it with http://.* http://127\.0\.0\.1:8420"):
+    with pytest.raises(BadInput, match=r"it must begin with http://.* http://127\.0\.0\.1:8420"):
         Client("localhost:8420", KEY)

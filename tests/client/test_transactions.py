@@ -97,7 +97,7 @@ async def test_an_unknown_transaction_is_resolved_through_the_client(till):
         while (shown := await till.client.transaction(tx)).status != "unknown":
             await asyncio.sleep(0.01)
     assert str(shown.unknown) == "49.90 EUR"
-    with pytest.raises(Refused, match="no more money is moved"):
+    with pytest.raises(Refused, match="no further operation can start"):
         await till.client.refund(tx, key="back")
     await till.client.resolve(tx, "succeeded", evidence="pi_1 in the dashboard")
     shown = await till.client.transaction(tx)

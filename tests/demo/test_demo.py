@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,6 @@ class Demo:
         self._started.append(process)
         return process
 
-    def result(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        process = self.start(*arguments)
-        output, errors = process.communicate(timeout=PATIENCE_SECONDS)
-        assert output, errors
-        return process.returncode, msgspec.json.decode(output)
-
     def put_away(self) -> None:
         for process in self._started:
             process.kill()
@@ -106,8 +101,38 @@ def wait_until(holds: Callable[[], bool]) -> bool:
     return holds()
 
 
-def test_every_request_of_the_demo_has_exactly_one_effect_and_nothing_is_left_behind(demo: Demo):
-    code, result = demo.result("-m", "gesta", "demo", "--json")
+@dataclass(frozen=True)
+class Played:
+    """A demo that has been started, and the folders of it alone."""
+
+    demo: Demo
+    process: subprocess.Popen[str]
+
+    def result(self) -> tuple[int, dict[str, Any]]:
+        output, errors = self.process.communicate(timeout=PATIENCE_SECONDS)
+        assert output, errors
+        return self.process.returncode, msgspec.json.decode(output)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Played]]:
+    """Three at the same time: each waits for most of its own."""
+    commands = {
+        "json": ("-m", "gesta", "demo", "--json"),
+        "forgetful": ("-c", FORGETFUL),
+        "stay": ("-m", "gesta", "demo", "--stay"),
+    }
+    demos = {name: Demo(tmp_path_factory.mktemp(name)) for name in commands}
+    yield {name: Played(demos[name], demos[name].start(*commands[name])) for name in commands}
+    for demo in demos.values():
+        demo.put_away()
+
+
+def test_every_request_of_the_demo_has_exactly_one_effect_and_nothing_is_left_behind(
+    played: dict[str, Played],
+):
+    demo = played["json"].demo
+    code, result = played["json"].result()
     requests = result["requests"]
     assert code == 0
     assert result["ok"] is True
@@ -137,8 +162,8 @@ def test_every_request_of_the_demo_has_exactly_one_effect_and_nothing_is_left_be
     assert list(demo.temporary.iterdir()) == []
 
 
-def test_the_demo_fails_when_the_receiver_counts_a_second_effect(demo: Demo):
-    code, result = demo.result("-c", FORGETFUL)
+def test_the_demo_fails_when_the_receiver_counts_a_second_effect(played: dict[str, Played]):
+    code, result = played["forgetful"].result()
     assert code == 1
     assert result["ok"] is False
     # The lost answer and the killed worker: both arrived a second time, under a key that this
@@ -148,8 +173,8 @@ def test_the_demo_fails_when_the_receiver_counts_a_second_effect(demo: Demo):
     ] == [("A-6", 2), ("A-8", 2)]
 
 
-def test_a_demo_that_stays_can_be_looked_at_and_ends_with_ctrl_c(demo: Demo):
-    process = demo.start("-m", "gesta", "demo", "--stay")
+def test_a_demo_that_stays_can_be_looked_at_and_ends_with_ctrl_c(played: dict[str, Played]):
+    demo, process = played["stay"].demo, played["stay"].process
     worker = worker_of(process)
     url = read_until(process, r"export GESTA_URL=(\S+)")[1]
     request_id = read_until(process, r"gesta show (\S+)")[1]

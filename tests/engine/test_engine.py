@@ -294,7 +294,7 @@ async def test_an_engine_can_be_started_again_after_it_was_stopped(gesta):
 
 async def test_a_running_engine_is_not_started_twice(gesta):
     async with engine_of(Provider()) as engine:
-        with pytest.raises(GestaError, match="running already"):
+        with pytest.raises(GestaError, match="already running"):
             await engine.start()
 
 
@@ -393,7 +393,7 @@ def executor(**_: Any) -> Any:
         (lambda: Engine(URL, flows=[executor()]), "not a flow"),
         (
             lambda: Engine(URL, flows=[note_flow(Provider()), note_flow(Provider())]),
-            "of this name is declared already",
+            "with this name is already declared",
         ),
         (
             lambda: Engine(

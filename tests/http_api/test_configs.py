@@ -43,7 +43,7 @@ async def test_misplaced_fields_get_an_error_that_names_their_place(api_here):
     assert bare.status == 422
     assert set(bare.body["errors"]) == {"url", "secret", "fields"}
     assert bare.body["errors"]["url"] == 'put it inside "fields"'
-    assert 'put them inside "fields"' in bare.body["errors"]["fields"]
+    assert 'put the other values inside "fields"' in bare.body["errors"]["fields"]
     beside = await api_here.call("PUT", HERE, {**_fields(), "disabled": True}, key=key)
     assert beside.body["errors"] == {"disabled": 'put it inside "fields"'}
     empty = await api_here.call("PUT", HERE, {}, key=key)

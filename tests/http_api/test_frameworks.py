@@ -154,7 +154,12 @@ async def test_an_application_sends_once_whichever_worker_is_asked(framework, st
             await engine.admin.put_config(
                 "slack.workspace",
                 "default",
-                {"token": "xoxb-1", "api_url": f"{provider.url}/slack/"},
+                # One a second is what Slack allows.
+                {
+                    "token": "xoxb-1",
+                    "api_url": f"{provider.url}/slack/",
+                    "channel_per_second": 1_000,
+                },
             )
             await engine.admin.put_config("slack.channel", "ops", {"channel_id": "C012AB3CD"})
             _, key = await engine.admin.create_key(

@@ -420,7 +420,7 @@ async def test_a_callers_own_id_is_the_requests_id_and_asks_once(post_office):
     with pytest.raises(Conflict) as conflict:
         await post_office.submit(Letter("something else", OWN))
     assert conflict.value.request_id == OWN
-    with pytest.raises(InvalidRequest, match="leave this one out"):
+    with pytest.raises(InvalidRequest, match="leave this field out"):
         await post_office.submit(Letter("hello", OWN), key="another")
     assert await first.outcome() == Done()
 

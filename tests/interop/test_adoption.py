@@ -176,7 +176,7 @@ async def test_invalid_jobs_fail_with_the_rule_and_are_dead_letters(office, node
 @ONE
 async def test_bad_jobs_stop_no_other_job(office, node):
     bad = {
-        "data: 10000011 bytes are too many for a job": {"html": "x" * 10_000_000},
+        "data: 10000011 bytes are too large for a job": {"html": "x" * 10_000_000},
         "data: must be a JSON object": "text",
         "data.outboxId: missing": {"to": "a@example.com"},
     }

@@ -62,7 +62,7 @@ async def test_an_ended_request_goes_after_its_days_and_its_key_still_answers(ge
         again = await elsewhere.submit(Note("one"), key="order-1")
         with pytest.raises(
             NotFound,
-            match=r"it has ended and was removed since \(retention\), and is not done again",
+            match="it has ended and was removed by retention",
         ):
             await again.outcome()
     assert len(provider.calls) == 2

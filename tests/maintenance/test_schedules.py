@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -15,6 +16,7 @@ from tests.world import Note, Provider, die, note_flow, pass_time
 
 #: The clock of these tests begins at 2027-01-15T08:00:00Z, a Friday.
 START = datetime(2027, 1, 15, 8, tzinfo=UTC)
+HOUR_MS = 3_600_000
 
 
 async def note(due: datetime) -> Note:
@@ -85,6 +87,39 @@ def test_an_interval_goes_on_through_both_changes_of_the_clock():
     ]
 
 
+def test_no_time_is_due_before_it_has_come():
+    """The latest time of 07:00:59.5 is 07:00, also where every minute is one."""
+    minutes = schedule("* * * * *")
+    at = round(START.timestamp() * 1000)
+    for late in (0, 1, 500, 59_000, 59_001, 59_500, 59_999):
+        assert minutes.latest_ms(at + late) == at
+        assert minutes.next_ms(at + late) == at + 60_000
+
+
+def test_a_schedule_that_begins_while_the_clock_shows_an_hour_again_waits_for_the_next_day():
+    """In Berlin, the second 02:45 of 25 October 2026 comes after the only due 02:30 of that day."""
+    second = datetime(2026, 10, 25, 1, 45, tzinfo=UTC)
+    daily = schedule("30 2 * * *")
+    found = daily.next_ms(round(second.timestamp() * 1000))
+    assert daily.moment(found).isoformat() == "2026-10-26T02:30:00+01:00"
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("cron", ["* * * * *", "*/30 * * * *", "30 1 * * *", "15 1,2,3 * * *"])
+def test_the_latest_and_the_next_time_are_neighbours_on_every_side_of_a_change(cron, zone):
+    one, random = schedule(cron, zone), Random(f"{cron} {zone}")
+    changes = [
+        datetime(2027, *day, tzinfo=UTC)
+        for day in ((3, 14, 5), (3, 28, 1), (4, 3, 15), (10, 2, 15), (10, 31, 1), (11, 7, 5))
+    ]
+    for change in changes:
+        for _ in range(6):
+            now = round(change.timestamp() * 1000) + random.randrange(-3 * HOUR_MS, 3 * HOUR_MS)
+            latest, following = one.latest_ms(now), one.next_ms(now)
+            assert latest <= now < following
+            assert one.next_ms(latest) == following
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
@@ -93,9 +128,9 @@ def test_an_interval_goes_on_through_both_changes_of_the_clock():
         ({"cron": "0 25 * * *"}, "hour"),
         ({"cron": "0 0 30 2 *"}, "day"),
         ({"cron": None}, "five fields"),
-        ({"zone": "Europe/Atlantis"}, "no time zone"),
-        ({"zone": "../etc/passwd"}, "no time zone"),
-        ({"zone": None}, "no time zone"),
+        ({"zone": "Europe/Atlantis"}, "not a time zone"),
+        ({"zone": "../etc/passwd"}, "not a time zone"),
+        ({"zone": None}, "not a time zone"),
         ({"name": ""}, "name="),
         ({"function": print}, "async def"),
         ({"function": asyncio.Event().wait}, "one parameter"),
@@ -208,7 +243,7 @@ async def test_a_slow_function_delays_no_other(gesta: Harness):
 
 def test_two_schedules_of_one_name_are_refused():
     engine = engine_of(Provider())
-    with pytest.raises(BadSchedule, match="declared already"):
+    with pytest.raises(BadSchedule, match="already declared"):
         engine.every("0 * * * *", name="hourly")(note)
 
 

@@ -166,7 +166,9 @@ def test_a_cut_answer_is_unknown_only_for_those_who_need_its_content():
     assert answer.status == 200
     with pytest.raises(AttemptEnded) as caught:
         answer.json()
-    assert caught.value.outcome == Unknown("too_large", "answered 200 with more than can be read")
+    assert caught.value.outcome == Unknown(
+        "too_large", "answered 200 with more data than gesta reads"
+    )
 
 
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])

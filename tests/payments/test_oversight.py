@@ -76,7 +76,8 @@ async def test_doctor_warns_of_a_transaction_that_is_unknown_for_long(gesta, sho
     found = (await findings(shop))["unknown in payment.card"]
     assert found.level == "warn"
     assert found.status == (
-        "2 transactions of 50.00 EUR in total, the oldest for 2 h; no more money moves in them"
+        "2 transactions of 50.00 EUR in total, the oldest for 2 h; no further operation starts"
+        " in them"
     )
     assert "tx unknown" in found.action
 
@@ -102,8 +103,8 @@ async def test_doctor_finds_a_posting_that_does_not_balance(gesta, shop):
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"captured": 5_000}, "more is captured and released than was authorized"),
-        ({"refunded": 4_991}, "more is refunded than was captured"),
+        ({"captured": 5_000}, "more was captured and released than was authorized"),
+        ({"refunded": 4_991}, "more was refunded than was captured"),
         ({"refunded": 1}, "its postings do not match its amounts"),
     ],
 )

@@ -160,7 +160,7 @@ async def test_what_contradicts_the_record_is_noted_once_and_changes_no_amount(g
         assert report.corrections == appended
     assert (await names(shop, tx))[-2:] == ["Conflicted", "Conflicted"]
     assert funds_of((await tx.view()).state).captured == 4990
-    # The gateway has no trace of it: noted, and no money is moved for it.
+    # The gateway has no record of it: noted, and no money is moved for it.
     assert (await listed(gesta, shop)).counts == {"missing_provider": 1}
     assert (await listed(gesta, shop)).corrections == 0
     assert (await names(shop, tx))[-3:] == ["Conflicted"] * 3

@@ -108,11 +108,11 @@ def __getattr__(name: str) -> Engine:
     if name != "engine":
         shorten_leases()
     if name == "hurried":
-        gesta.cli.stop_signal.STOP_SECONDS = 4.0
+        gesta.cli.stop_signal.STOP_SECONDS = 3.0
         wire = Wiring.wire
 
         async def hurried(settings: Settings) -> Environment:
-            return replace(await wire(settings), drain_seconds=1.0)
+            return replace(await wire(settings), drain_seconds=0.5)
 
         Wiring.wire = staticmethod(hurried)
     return engine_on(Path())

@@ -95,10 +95,10 @@ async def test_pages_belong_to_their_tenant(gesta):
     [
         (
             {"status": "sentt"},
-            "status: 'sentt' is no status; known: requested, validated, queued, sent",
+            "status: 'sentt' is not a status; known: requested, validated, queued, sent",
         ),
-        ({"limit": -1}, "limit: a whole number from 1 on"),
-        ({"limit": 0, "key": "x"}, "limit: a whole number from 1 on"),
+        ({"limit": -1}, "limit: a whole number, 1 or more"),
+        ({"limit": 0, "key": "x"}, "limit: a whole number, 1 or more"),
     ],
 )
 async def test_a_list_that_cannot_be_is_refused_and_not_empty_or_endless(gesta, wish, words):

@@ -249,7 +249,7 @@ async def test_a_decision_is_refused_in_words_and_with_a_stable_code(gesta):
         with pytest.raises(
             Refused,
             match=(
-                r"only what failed, expired or was cancelled can be redriven \(one that waits:"
+                r"only a failed, expired or cancelled request can be redriven \(one that waits:"
                 r" retry\)"
             ),
         ) as refused:

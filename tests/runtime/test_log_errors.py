@@ -50,7 +50,7 @@ async def test_a_log_that_raises_leaves_no_job_held_whose_executor_does_not_end(
         request = await engine.submit(Note())
         await pass_time(gesta, 30)
         assert await result(request) == Unknown(
-            "timeout", "the executor was cut off and does not end"
+            "timeout", "the executor was cancelled and does not end"
         )
         assert engine.pipeline.pool.lease.held == 1
         other.opened.set()

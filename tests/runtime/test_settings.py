@@ -177,7 +177,7 @@ async def test_a_master_key_is_created_beside_the_store_for_its_owner_only_and_l
     an_empty_folder,
 ):
     async with engine() as first:
-        assert "made a master key in gesta.key (mode 0600)" in first.notes[0]
+        assert "created a master key in gesta.key (mode 0600)" in first.notes[0]
         await first.submit(Note(), key="k")
     path = an_empty_folder / "gesta.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -238,7 +238,7 @@ async def test_a_broken_key_of_a_store_with_secrets_is_not_replaced(an_empty_fol
         ("gesta.db", "is not a store URL; write for instance 'sqlite:///gesta.db'"),
         ("sqlite:gesta.db", "names no file"),
         ("sqlite:///", "names no file"),
-        ("oracle://host", "no store is called 'oracle'"),
+        ("oracle://host", "there is no store 'oracle'"),
         ("postgres://host/shop", "write postgresql:// instead of postgres://"),
     ],
 )

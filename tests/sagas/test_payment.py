@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gesta import Done, Engine, Money, Rejected, Request
+from gesta import Abort, Done, Engine, Money, Payload, Rejected, Request, Saga, saga
 from gesta.domain.transaction.funds import funds_of
+from gesta.flows import card
 from gesta.testing.plugin import Harness
 from tests.docs.test_docs import ROOT, program
 
@@ -18,6 +19,10 @@ SENDER = {
     "from_address": "shop@example.com",
 }
 ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
+
+
+class Purchase(Payload, frozen=True):
+    total: Money
 
 
 @pytest.fixture
@@ -94,3 +99,22 @@ async def test_nothing_is_reversed_while_the_capture_is_unknown(gesta, shop):
     await gesta.settle()
     assert (await payment.status(), await request.status()) == ("reversed", "compensated")
     assert sorted(kinds(gesta)) == ["authorization", "capture", "reversal"]
+
+
+async def test_a_void_of_what_was_captured_undoes_nothing_and_fails_the_saga(gesta):
+    """Before, the saga said `compensated`, and the customer had paid."""
+
+    @saga("saga.void")
+    async def voiding(order: Purchase, saga: Saga) -> None:
+        payment = card.Authorize(order.total, source="pm_1", gateway="stripe-eu")
+        held = await saga.step("reserve", payment, undo=lambda held: held.void())
+        await saga.step("capture", held.capture())
+        raise Abort("no_stock")
+
+    async with Engine("memory:", flows=[voiding, card.flow()]) as engine:
+        await engine.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        request = await engine.submit(Purchase(Money("49.90", "EUR")), key="order-7")
+        outcome = await request.outcome(timeout=600)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "compensation_failed"  # R1-39
+        assert await (await payment_of(engine, request)).status() == "captured"

@@ -97,7 +97,7 @@ async def test_an_attempt_cut_off_by_its_limit_records_the_config_versions(gesta
                 "attempt": 1,
                 "reason": "timeout",
                 "policy": "manual",
-                "detail": "the executor was cut off and does not end",
+                "detail": "the executor was cancelled and does not end",
                 "used": {"chat.room/ops": 1},
             },
         )

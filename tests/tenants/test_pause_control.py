@@ -202,7 +202,7 @@ async def test_pausing_is_idempotent_and_only_paused_scopes_can_be_resumed(gesta
         ({"tenant": "_gesta"}, "tenant:"),
         ({"credential": "shop.account/a"}, "give the tenant"),
         ({"tenant": "acme", "credential": "shop.account"}, "kind/code"),
-        ({"tenant": "acme", "flow": FLOW, "credential": "shop.account/a"}, "leave the flow out"),
+        ({"tenant": "acme", "flow": FLOW, "credential": "shop.account/a"}, "leave out the flow"),
         ({"tenant": "acme", "reason": "x" * 501}, "reason:"),
     ],
 )

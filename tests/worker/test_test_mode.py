@@ -480,3 +480,19 @@ async def test_a_credential_refused_while_a_test_is_rendered_holds_nothing(gesta
         assert outcome.reason == "no_account"
         assert await engine.admin.paused(None) == []
     assert provider.calls == []
+
+
+async def test_a_test_request_deleted_a_live_record_by_its_digest(gesta):
+    async def forget(note: Note, attempt: Attempt) -> Outcome:
+        assert attempt.records is not None
+        await attempt.records.forget("k", "n", upto=1)
+        assert await attempt.records.forget_digest("k", attempt.records.digest("k", "n"))
+        return Done("")
+
+    async with Engine(URL, flows=[note_flow(Provider(forget), effects="attempt")]) as engine:
+        records = engine.pipeline.records.of("default")
+        assert await records.put("k", "n", 1, b"live")
+        await (await engine.submit(Note(), test=True)).outcome()
+        kept = await records.get("k", "n")
+        assert kept is not None
+        assert kept.value == b"live"

@@ -133,7 +133,7 @@ async def test_an_executor_that_does_not_end_keeps_neither_its_slot_nor_its_requ
         request = await engine.submit(Note())
         await pass_time(gesta, 16)
         assert await result(request) == Unknown(
-            "timeout", "the executor was cut off and does not end"
+            "timeout", "the executor was cancelled and does not end"
         )
         following = await engine.submit(Note())
         await let_run(gesta)

@@ -120,7 +120,7 @@ class BulkRun:
             names = ", ".join(map(_camel, CONDITIONS))
             errors["filter"] = f"give at least one of {names}"
         if asked.action == "purge" and not asked.dead_letters:
-            errors.setdefault("deadLetters", "purge needs it: only dead letters can be purged")
+            errors.setdefault("deadLetters", "required for purge: only dead letters can be purged")
         if asked.flow is not None and asked.flow not in self._pipeline.flows:
             known = ", ".join(sorted(self._pipeline.flows)) or "none"
             errors.setdefault(

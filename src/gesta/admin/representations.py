@@ -21,6 +21,7 @@ from gesta.domain import events as e
 from gesta.domain.codec import encode
 from gesta.domain.durations import iso
 from gesta.domain.state import State
+from gesta.domain.transaction import events as money
 from gesta.flows.flow import Flow, secret_fields
 from gesta.flows.personal_fields import plan_of
 from gesta.ports.read_model import Quarantined
@@ -40,64 +41,64 @@ ENCRYPTED, ERASED, PERSONAL = b'"[encrypted]"', b'"[erased]"', b'"(personal)"'
 
 def request_representation(state: State, pause: Pause | None = None) -> RequestRepresentation:
     return RequestRepresentation(
-        state.id,
-        state.flow,
-        state.tenant,
-        state.status,
-        state.key,
-        state.attempts,
-        state.reason or None,
-        state.detail or None,
-        state.provider_id or None,
-        state.target_id or None,
-        state.in_doubt,
-        state.cancel_requested,
-        state.operation,
-        state.intent,
-        state.priority,
-        iso(state.created_at),
-        iso(state.updated_at),
-        _iso(state.due_at),
-        _iso(state.expires_at),
-        state.correlation_id,
-        state.version,
-        None if pause is None else pause.held_by,
-        state.test,
-        _iso(state.delivered_at),
-        _iso(state.bounced_at),
-        state.bounce or None,
-        _iso(state.complained_at),
-        state.complaint or None,
+        id=state.id,
+        flow=state.flow,
+        tenant=state.tenant,
+        status=state.status,
+        key=state.key,
+        attempt_count=state.attempts,
+        reason=state.reason or None,
+        detail=state.detail or None,
+        provider_id=state.provider_id or None,
+        target_id=state.target_id or None,
+        in_doubt=state.in_doubt,
+        cancel_requested=state.cancel_requested,
+        operation=state.operation,
+        intent=state.intent,
+        priority=state.priority,
+        created_at=iso(state.created_at),
+        updated_at=iso(state.updated_at),
+        due_at=_iso(state.due_at),
+        expires_at=_iso(state.expires_at),
+        correlation_id=state.correlation_id,
+        version=state.version,
+        held_by=None if pause is None else pause.held_by,
+        test=state.test,
+        delivered_at=_iso(state.delivered_at),
+        bounced_at=_iso(state.bounced_at),
+        bounce=state.bounce or None,
+        complained_at=_iso(state.complained_at),
+        complaint=state.complaint or None,
     )
 
 
 def pause_representation(pause: Pause, held: int) -> PauseRepresentation:
     scope = pause.scope
     return PauseRepresentation(
-        str(scope),
-        scope.flow,
-        scope.tenant,
-        scope.credential,
-        pause.reason or None,
-        iso(pause.since_ms),
-        pause.refusal is not None,
-        pause.by or None,
-        held,
+        scope=str(scope),
+        flow=scope.flow,
+        tenant=scope.tenant,
+        credential=scope.credential,
+        reason=pause.reason or None,
+        since=iso(pause.since_ms),
+        refused=pause.refusal is not None,
+        by=pause.by or None,
+        held=held,
     )
 
 
 def key_representation(key: ApiKey) -> KeyRepresentation:
     return KeyRepresentation(
-        key.id,
-        key.tenant,
-        key.name,
-        key.scopes,
-        key.is_test,
-        iso(key.created_ms),
-        key.created_by or None,
-        _iso(key.expires_ms),
-        _iso(key.revoked_ms),
-        key.revoked_by or None,
+        id=key.id,
+        tenant=key.tenant,
+        name=key.name,
+        scopes=key.scopes,
+        test=key.is_test,
+        created_at=iso(key.created_ms),
+        created_by=key.created_by or None,
+        expires_at=_iso(key.expires_ms),
+        revoked_at=_iso(key.revoked_ms),
+        revoked_by=key.revoked_by or None,
     )
 
 
@@ -136,6 +137,7 @@ def _actor(actor: e.Actor | None) -> str | None:
 
 def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepresentation]:
     attempts: dict[int, AttemptRepresentation] = {}
+    is_resolved = False
 
     def attempt(number: int) -> AttemptRepresentation:
         return attempts.setdefault(number, AttemptRepresentation(number))
@@ -178,9 +180,14 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
                 # A second one for the same attempt means that reconciling brought no answer.
                 texts = event.reason, event.detail
                 end(event.attempt, at, "unknown", event, texts, event.next_at)
+            case e.OutcomeResolved() | money.Resolved():
+                is_resolved = event.result == "executed"
             case e.Succeeded():
-                texts = "", event.detail or event.provider_id
-                end(event.attempts, at, "done", event, texts)
+                # A look-up or a person found the effect: the attempt itself ended without it.
+                if not (is_resolved and has_ended(event.attempts)):
+                    texts = "", event.detail or event.provider_id
+                    end(event.attempts, at, "done", event, texts)
+                is_resolved = False
             case e.Failed() if event.attempts and not has_ended(event.attempts):
                 # If the attempt has ended before, this is the end of the request only.
                 texts = event.reason, event.last_error

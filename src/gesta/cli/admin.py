@@ -36,7 +36,8 @@ async def erase(
         str,
         typer.Argument(
             metavar="SUBJECT",
-            help="The text of a personal field, or the payloads' subject; - reads it from stdin.",
+            help="The data subject: the text of a personal field, or the `subject` of payloads; -"
+            " reads it from stdin.",
         ),
     ],
     by: By = None,
@@ -50,11 +51,10 @@ async def erase(
     async with call.backend() as backend:
         destroyed = await backend.client.erase(name, by=call.actor(by).user_id)
     note = (
-        "destroyed; what was encrypted with it can no longer be read. Copies of the store"
-        " hold it as long as they are kept"
+        "destroyed; data encrypted with it can no longer be read. Copies of the store contain the"
+        " key for as long as you keep them"
         if destroyed
-        else "no key of this subject is left, or ever was; write it letter by letter as it was"
-        " submitted"
+        else "this subject has no key, or no longer has one; write it exactly as it was submitted"
     )
     print_answer({"keys": destroyed}, str(destroyed), note, as_json=as_json)
 
@@ -112,7 +112,7 @@ def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
 
 
 def _key_file(settings: Settings) -> str | None:
-    """The file beside the store that has the master key where the settings have none.
+    """The key file beside the store, if the settings have no master key.
 
     The store itself is not opened for that.
     """
@@ -130,7 +130,7 @@ def _key_file(settings: Settings) -> str | None:
 
 
 def _masked(key: str, value: Any) -> Any:
-    # A reference says where the secret is, not what it is.
+    # A reference names the place of the secret and does not reveal it.
     is_hidden = _SECRET.search(key) and not (isinstance(value, str) and value.startswith("env:"))
     return MASK if is_hidden else value
 

@@ -64,7 +64,7 @@ Ttl = Annotated[
 
 
 def json_document(source: str, what: str = "payload") -> object:
-    """JSON that is written out, in @FILE, or on stdin (-)."""
+    """JSON as text, from @FILE, or from stdin (-)."""
     where, text = what, source.encode(errors="surrogateescape")
     if source == "-":
         where, text = f"{what} from stdin", sys.stdin.buffer.read(SOURCE_BYTES_MAX + 1)
@@ -79,8 +79,8 @@ def json_document(source: str, what: str = "payload") -> object:
 
 
 def field_value(name: str, text: str) -> str:
-    """A field's text: written out, or behind @FILE, - (stdin) or env:NAME, which keep a secret out
-    of the shell's history.
+    """A field's text: literal, or from @FILE, - (stdin) or env:NAME, which keep a secret out of the
+    shell's history.
     """
     if text == "-":
         return sys.stdin.read(SOURCE_BYTES_MAX).rstrip("\r\n")

@@ -1,6 +1,6 @@
-"""Where a command is carried out: by a running server, or by the API in this process, on the store.
+"""Where a command is executed: by a running server, or by the API in this process, on the store.
 
-Commands talk to the client in both cases. What only the store can do asks for the engine.
+Commands use the client in both cases. Commands that need the store itself ask for the engine.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from gesta.ports.read_model import View
 
 T = TypeVar("T")
-#: Of what a key led to, so many are named.
+#: How many requests with one key are named.
 MANY = 10
 NOT_A_TENANTS = (
-    "that is for everybody, and a server takes it from no tenant; do it on the store: leave the"
-    " setting `server` out"
+    "this affects all tenants, so a server does not accept it from one tenant; run it on the"
+    " store, without the setting `server`"
 )
 
 
 class InProcess(Connection):
-    """Calls the API of this process without a socket. The first call opens the store: what is wrong
-    with a payload or a kind of config is reported before one is created.
+    """Calls the API of this process without a socket. The first call opens the store: errors in a
+    payload or a kind of config are reported before a store is created.
     """
 
     loses_answers = False
@@ -113,7 +113,9 @@ def _receive(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
 
 
 class Backend:
-    """The client of one command. `open_store` gives the engine, where the store is opened here."""
+    """The client of one command. `open_store` returns the engine, if this process opens the
+    store.
+    """
 
     def __init__(
         self,
@@ -132,13 +134,13 @@ class Backend:
         return self.call.tenant_name if self._tenant is None else self._tenant
 
     def now_ms(self) -> int:
-        """On the clock of the store where it is open here."""
+        """By the clock of the store, if this process has opened it."""
         if self.engine is not None and self.engine.is_running:
             return self.engine.pipeline.runtime.now_ms()
         return self.client.line.clock.now_ms()
 
     async def store(self, what: str) -> Engine:
-        """The engine, for what concerns every tenant; a server takes that from none."""
+        """The engine, for commands that affect every tenant; a server refuses those."""
         if self._open_store is None:
             raise BadInput(f"{what}: {NOT_A_TENANTS}")
         return await self._open_store()
@@ -152,7 +154,7 @@ class Backend:
             return await self.client.get(_only(ids, named, self.tenant, error))
 
     async def decidable(self, named: str) -> Whole:
-        """A request to decide about: that needs its flow's rules."""
+        """A request to decide about; the decision needs the rules of its flow."""
         found = await self.request(named)
         if found.payload is None and self.engine is not None:
             from gesta.cli.flows import how_to_get
@@ -178,8 +180,8 @@ class Backend:
                 return items, cursor
 
     async def warn_if_idle(self) -> None:
-        """Say so when what is asked for will wait because nothing works on the store. A server that
-        answers knows better.
+        """Warn if the request will wait because no process works on the store. Not needed if a
+        server executes the command.
         """
         if self._open_store is not None:
             engine = await self._open_store()
@@ -187,7 +189,7 @@ class Backend:
                 tell(_start_a_server(self.call.place), "yellow")
 
     async def warn_of_lag(self) -> None:
-        """A listing comes from the views: say so when they are behind and will stay so."""
+        """Warn if the views, which a list shows, lag behind and will not catch up."""
         if self._open_store is None:
             return
         admin = (await self._open_store()).admin
@@ -217,13 +219,13 @@ async def find_view(engine: Engine, named: str, tenant: str) -> View:
 def _only(ids: list[str], named: str, tenant: str, error: NotFound) -> str:
     if not ids and not REQUEST_ID.fullmatch(named):
         raise NotFound(
-            "request", named, f" ({tenant}), by its id or its key; another tenant's: --tenant NAME"
+            "request", named, f" ({tenant}), by id or by key; for another tenant pass --tenant NAME"
         )
     if not ids:
         raise error
     if len(ids) > 1:
         raise BadInput(
-            f"the key {named!r} led to several requests: {', '.join(ids)}; give the id of one."
+            f"the key {named!r} belongs to several requests: {', '.join(ids)}; give the id of one."
             " Flows, and test and live requests, have keys of their own"
         )
     return ids[0]

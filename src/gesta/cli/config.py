@@ -40,7 +40,7 @@ async def list_entities(call: Invocation, as_json: Json = False) -> None:
             ]
             show(table(("kind", "code", "fields", "encrypted"), rows, folded=("code", "fields")))
         else:
-            tell("no config yet; this process knows:")
+            tell("no config yet; this process knows these kinds:")
             for kind, known in (await _known_kinds(backend)).items():
                 tell(f"  {kind}: {', '.join(known.names)}")
 
@@ -76,7 +76,7 @@ async def put_entity(
     replace: Annotated[
         bool,
         typer.Option(
-            "--replace", help="Forget the fields that are left out, instead of keeping them."
+            "--replace", help="Remove the fields that you leave out, instead of keeping them."
         ),
     ] = False,
     by: By = None,
@@ -116,8 +116,8 @@ async def put_entity(
 
 
 def _value(name: str, text: str, known: Known) -> Any:
-    """The text where the field can be one; else the JSON that it is, or the text again, for
-    validation to refuse.
+    """The text if the field can be a string; otherwise the parsed JSON. Invalid JSON stays text,
+    for validation to refuse.
     """
     if name in known.texts or name not in known.names:
         return text
@@ -148,8 +148,8 @@ async def apply_file(
 ) -> None:
     """Store many entities from a file. All of them are checked before the first is written.
 
-    A text of the form env:VARIABLE or @FILE stands for what is behind it, so that the file itself
-    need not hold secrets.
+    A text of the form env:VARIABLE or @FILE stands for the variable or file, so that the file
+    itself need not contain secrets.
     """
     call.refuse_server()
     engine, tenant = call.engine(), call.tenant_name
@@ -201,7 +201,7 @@ def _entities(source: Path, engine: Engine, call: Invocation) -> dict[tuple[str,
             path = ".".join(part for part in (kind, code) if part)
             remedy = _how_to_get(path, call) if isinstance(fields, dict) else ""
             raise BadInput(
-                f"{source}: {path} is no table [KIND.CODE]; kinds:"
+                f"{source}: {path} is not a table [KIND.CODE]; kinds:"
                 f" {', '.join(kinds) or 'none'}{remedy}"
             )
         where = f"{source}: {kind}/{code}: "
@@ -230,7 +230,7 @@ def _tables(document: Fields, path: str, kinds: list[str]) -> Iterator[tuple[str
 
 @dataclass(frozen=True)
 class Known:
-    """A kind of config: its fields, in JSON, which of them are secrets, and which can be texts."""
+    """A kind of config: its fields, by JSON name; which are secrets, and which can be strings."""
 
     names: list[str]
     secrets: frozenset[str]
@@ -281,7 +281,9 @@ def _known(kinds: Mapping[str, Known], kind: str, call: Invocation) -> Known:
 
 
 def _how_to_get(kind: str, call: Invocation) -> str:
-    """What this process lacks; a server's flows are not ours to add."""
+    """How to add the missing flow to this process; the flows of a server cannot be changed from
+    here.
+    """
     from gesta.cli.flows import how_to_get
 
     return "" if call.server_address is not None else f"; {how_to_get(kind, call.settings)}"
@@ -290,7 +292,7 @@ def _how_to_get(kind: str, call: Invocation) -> str:
 def _warn_of_history(known: Known, written_out: set[str]) -> None:
     for name in written_out.intersection(known.secrets):
         tell(
-            f"{name} may stand in your shell's history now; better: {name}=@FILE, {name}=- or"
+            f"{name} may now be in your shell's history; use instead: {name}=@FILE, {name}=- or"
             f" {name}=env:VARIABLE",
             "yellow",
         )

@@ -48,11 +48,11 @@ Wait = Annotated[
         "--wait",
         parser=duration,
         metavar="DURATION",
-        help="How long running attempts may take to end, before the fence.",
+        help="How long to wait for running attempts before the fence.",
     ),
 ]
 Unfence = Annotated[
-    bool, typer.Option("--unfence", help="Instead of copying: let the source be written to again.")
+    bool, typer.Option("--unfence", help="Instead of copying, allow writes to the source again.")
 ]
 
 
@@ -68,8 +68,8 @@ async def copy(
 ) -> None:
     """Copy a store into another, e.g. SQLite into PostgreSQL; with --tenant, that tenant alone.
 
-    Where the databases of a store differ, the settings name those of the source, and --to-set
-    those of the target.
+    If the parts of a store are in several databases, the settings name those of the source, and
+    --to-set those of the target.
 
     If it is interrupted, run it again.
 
@@ -94,7 +94,7 @@ async def copy(
         await _unfence(settings, tenant, runtime)
         return
     if to is None:
-        raise typer.BadParameter("say where to: gesta copy --from URL --to URL")
+        raise typer.BadParameter("name the target: gesta copy --from URL --to URL")
     target = _target(settings, to, to_set or [])
     async with _opened(settings, runtime) as giving, _opened(target, runtime) as taking:
         if giving.url == taking.url:
@@ -122,7 +122,7 @@ async def copy(
 
 
 def _target(settings: Settings, to: str, to_set: list[str]) -> Settings:
-    """The settings of the store to copy into. None of its databases may be one of the source."""
+    """The settings of the store to copy into. None of its databases may belong to the source."""
     parts = _no_parts()
     for one in to_set:
         name, _, url = one.partition("=")
@@ -145,7 +145,7 @@ def _no_parts() -> dict[str, Any]:
 
 
 def _place(part: tuple[str, str]) -> tuple[str, str]:
-    """Views on Redis have fixed keys: a prefix in the URL does not make them others."""
+    """Views on Redis have fixed keys; a prefix in the URL does not change them."""
     name, url = part
     return name, url.partition("?")[0] if name == "views" and "redis" in url[:6] else url
 
@@ -172,8 +172,8 @@ def _whole_url(url: str, stores: Stores) -> str:
 
 
 async def _same_key(settings: Settings, giving: Home, taking: Home, runtime: Runtime) -> str:
-    """Check that the target will be opened with the source's key; the command to run where that is
-    still to be seen to.
+    """Check that the target will be opened with the source's key; otherwise returns the command
+    that copies the key.
     """
     from gesta.engine.environment import key_file, master_key
 
@@ -225,16 +225,16 @@ def _tell_what_is_next(report: CopyReport, taking: Home, tenant: str | None, key
         stored = f", {report.stored_jobs} jobs of slow endpoints" if report.stored_jobs else ""
         tell(
             f"events copied and verified, {report.claims} keys, {report.secrets} secrets,"
-            f" {report.jobs} live jobs{unknown}{stored}; the source takes no more writes"
+            f" {report.jobs} live jobs{unknown}{stored}; the source accepts no more writes"
         )
     else:
         tell("was copied there before; nothing was changed")
-    tell("the copy is on hold. Next:")
+    tell("the copy is paused. Next:")
     if key:
         tell(f"  {key}   # the copy needs the master key of the source")
     tell(
-        f"  export GESTA_URL={taking.url}   # with its user and password; also where a program"
-        " names its URL. Then start what worked on the source"
+        f"  export GESTA_URL={taking.url}   # with user and password; also change it in programs."
+        " Then start the processes that ran on the source"
     )
     tell(f"  gesta resume {scope}")
 
@@ -247,7 +247,7 @@ async def _unfence(settings: Settings, tenant: str | None, runtime: Runtime) -> 
             raise NotFound("fence", home.url)
     scope = "--everything" if tenant is None else f"--tenant {tenant}"
     tell(
-        "it can be written to again, and is still paused. Throw the copy away first: if both go on,"
+        "it accepts writes again and is still paused. Delete the copy before you resume: otherwise"
         " both send"
     )
     tell(f"  gesta resume {scope} --url {settings.url}")

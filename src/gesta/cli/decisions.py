@@ -1,4 +1,4 @@
-"""retry, cancel, redrive, resolve: decisions about one request or about all that fit a filter."""
+"""retry, cancel, redrive, resolve: decisions about one request or about all that match a filter."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _filter(name: str, metavar: str | None, text: str, **more: Any) -> Any:
 
 
 class Choosing(Protocol):
-    """One request, all that fit the conditions, or the rest of a run."""
+    """One request, all that match the conditions, or the rest of a run."""
 
     @property
     def request_id(self) -> str | None: ...
@@ -66,7 +66,7 @@ class Choosing(Protocol):
     @property
     def conditions(self) -> dict[str, Any]: ...
     def check(self) -> None:
-        """Refuse a choice of several kinds at once."""
+        """Refuse several kinds of choice together."""
 
 
 DryRun = Annotated[
@@ -80,7 +80,7 @@ Resume = Annotated[int | None, _filter("--resume", "RUN", "Continue a run that w
 
 @dataclass(frozen=True)
 class Choice:
-    """One request, or all that fit every condition given."""
+    """One request, or all that match every given condition."""
 
     group: ClassVar = ""
 
@@ -110,7 +110,7 @@ class Choice:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def check(self) -> None:
-        """Refuse a choice of several kinds at once, and one of everything."""
+        """Refuse several kinds of choice together, and an empty choice."""
         chosen = [self.request_id is not None, bool(self.conditions), self.resume is not None]
         if sum(chosen) != 1:
             raise typer.BadParameter(
@@ -120,7 +120,7 @@ class Choice:
         if self.request_id is not None and (self.dry_run or self.rate is not None):
             raise typer.BadParameter("--dry-run and --rate need a filter, not an ID")
         if self.resume is not None and self.dry_run:
-            raise typer.BadParameter("--dry-run needs a filter; --resume goes on with a run")
+            raise typer.BadParameter("--dry-run needs a filter and does not go with --resume")
 
 
 async def retry(call: Invocation, choice: Choice, by: By = None, as_json: Json = False) -> None:
@@ -157,8 +157,8 @@ async def redrive(
 ) -> None:
     """Execute a request again that failed, expired, was cancelled or is unknown.
 
-    It is due now, whatever --deliver-at said, gets a new budget of attempts, and has no time to
-    live unless --ttl gives one.
+    It is due now, whatever its --deliver-at was, and gets a new budget of attempts. It has no time
+    to live unless you pass --ttl.
     """
     person = call.actor(by).user_id
 
@@ -195,7 +195,7 @@ class Finding:
         if self.succeeded + self.not_executed + self.failed != 1:
             raise typer.BadParameter("give exactly one of --succeeded, --not-executed and --failed")
         if not self.evidence.strip():
-            raise typer.BadParameter("say how you know", param_hint="--evidence")
+            raise typer.BadParameter("name the evidence: how do you know?", param_hint="--evidence")
         return "succeeded" if self.succeeded else "failed" if self.failed else "not_executed"
 
 
@@ -257,7 +257,7 @@ async def decide_about_many(
                 f"--{name.removesuffix('_seconds').replace('_', '-')}" for name in given
             )
             raise typer.BadParameter(
-                f"--resume continues the run as it was started, without {names}"
+                f"--resume continues the run as it was started; leave out {names}"
             )
         run = backend.client.resume_bulk(
             choice.resume,

@@ -20,9 +20,7 @@ Url = Annotated[
 ]
 EventsUrl = Annotated[
     str | None,
-    typer.Option(
-        "--events-url", metavar="URL", help="The store of the events: another name of --url."
-    ),
+    typer.Option("--events-url", metavar="URL", help="The store of the events; the same as --url."),
 ]
 QueueUrl = Annotated[
     str | None,
@@ -50,7 +48,7 @@ def demo(
     queue_url: QueueUrl = None,
     views_url: ViewsUrl = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON; the story goes to stderr.")
+        bool, typer.Option("--json", help="Print the result as JSON; the narration goes to stderr.")
     ] = False,
 ) -> None:
     """Run every channel through rate limits, lost answers and a killed worker; count the effects.

@@ -31,7 +31,7 @@ OfReason = Annotated[
 
 @dataclass(frozen=True)
 class Choice:
-    """One dead letter, or all that fit the filters."""
+    """One dead letter, or all that match the filters."""
 
     group: ClassVar = "dlq "
 
@@ -39,7 +39,7 @@ class Choice:
         str | None, typer.Argument(metavar="[ID]", help="Id or key of a request; or a filter.")
     ] = None
     every: Annotated[
-        bool, typer.Option("--all", help="All dead letters; needless with a filter.")
+        bool, typer.Option("--all", help="All dead letters. Not needed with a filter.")
     ] = False
     flow: OfFlow = None
     reason: OfReason = None
@@ -53,7 +53,7 @@ class Choice:
         return {"dead_letters": True, **{name: one for name, one in given.items() if one}}
 
     def check(self) -> None:
-        """Refuse a choice of several kinds at once."""
+        """Refuse several kinds of choice together."""
         by_filter = bool(self.every or self.flow or self.reason)
         chosen = [self.request_id is not None, by_filter, self.resume is not None]
         if sum(chosen) != 1:
@@ -122,7 +122,7 @@ async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -
         again, history = (
             call.place.command(f"{verb} {letter.id}") for verb in ("dlq redrive", "show")
         )
-        tell(f"again: {again}; its history: {history}")
+        tell(f"to redrive it: {again}; its history: {history}")
 
 
 async def redrive_letters(
@@ -155,7 +155,7 @@ async def purge_letters(
 
     async def decide(backend: Backend, request: Whole) -> tuple[Decided, str]:
         await backend.client.purge(request.id, flow=request.flow, by=person)
-        return Decided(request.id, request.flow, request.status), "it is no dead letter any more"
+        return Decided(request.id, request.flow, request.status), "it is no longer a dead letter"
 
     await decide_about(call, choice, "purge", decide, by=person, as_json=as_json)
 

@@ -25,8 +25,8 @@ Jobs = Annotated[
     bool,
     typer.Option(
         "--jobs",
-        help="Search jobs for secrets and anything else that is no pointer; on Redis also a sample"
-        " of Node services' jobs and of finished ones.",
+        help="Search jobs for secrets and other data that is not a pointer; on Redis also a sample"
+        " of finished jobs and of Node services' jobs.",
     ),
 ]
 
@@ -34,13 +34,13 @@ Jobs = Annotated[
 async def doctor(
     call: Invocation, request_id: MaybeId = None, jobs: Jobs = False, as_json: Json = False
 ) -> None:
-    """Look at the store and at who works on it.
+    """Check the store and the processes that work on it.
 
-    Ends with 1 when something is bad; a warning alone ends with 0.
+    Exits with 1 if there is an error, and with 0 if there are only warnings.
 
-    Where nothing can be looked at it ends with 6: there is no store, the file is none, or the
-    master key does not open it. A wrong setting, also a key that
-    is none, ends with 2.
+    Exits with 6 if the store cannot be opened: it does not exist, the file is not a store, or the
+    master key does not open it. Exits with 2 for an invalid setting, such as a malformed master
+    key.
     """
     from gesta.admin.doctor.checks import Finding, diagnose
     from gesta.admin.doctor.collect import examine
@@ -90,23 +90,20 @@ async def _search_jobs(engine: Engine) -> list[Finding]:
     async for standing, fields in suspicious_jobs(engine.pipeline):
         count += 1
         if fields:
-            # The id may itself be what is wrong, so only the place is named.
-            what = (
-                f"job {count} of the queue holds something else than a pointer in:"
-                f" {', '.join(fields)}"
-            )
+            # The id itself may be the unwanted data, so only its place is named.
+            what = f"job {count} in the queue contains more than a pointer, in: {', '.join(fields)}"
             found.append(
                 Finding(
                     "bad",
                     f"job of {standing.job.flow if 'flow' not in fields else 'no flow'}",
                     what,
-                    "find who wrote it",
+                    "find out which program wrote it",
                 )
             )
     if any(one.level == "bad" for one in found):
         return found
-    looked = f"; looked into {len(sampled)} of all states for secrets" if sampled else ""
-    return [*found, Finding("ok", "jobs", f"{count} live, pointers all of them{looked}")]
+    looked = f"; searched {len(sampled)} of all states for secrets" if sampled else ""
+    return [*found, Finding("ok", "jobs", f"{count} live, all of them pointers{looked}")]
 
 
 def _print(findings: list[Finding], *, as_json: bool) -> None:
@@ -116,4 +113,4 @@ def _print(findings: list[Finding], *, as_json: bool) -> None:
     rows = [(one.level, one.about, one.status, one.action) for one in findings]
     show(table(("", "", "Status", "Action"), rows, folded=("Status", "Action")))
     bad, warnings = (sum(one.level == level for one in findings) for level in ("bad", "warn"))
-    tell(f"{bad} bad, {warnings} to look at" if bad or warnings else "all is well")
+    tell(f"{bad} bad, {warnings} warnings" if bad or warnings else "all is well")

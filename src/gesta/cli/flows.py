@@ -44,7 +44,7 @@ def flows_of(settings: Settings) -> list[Flow]:
 
 
 def _external(settings: Settings) -> list[Flow]:
-    """Those that others execute: [flows.external."warehouse.pick"]."""
+    """The flows that external workers execute: [flows.external."warehouse.pick"]."""
     where, flows = settings.sources.get("flows", "the settings"), []
     for name, table in settings.flows.get(EXTERNAL, {}).items():
         if not isinstance(table, dict):
@@ -70,7 +70,7 @@ def left_out(settings: Settings) -> list[MissingExtra]:
 
 
 def how_to_get(name: str, settings: Settings) -> str:
-    """What brings a flow, or a kind of config, that this process does not have."""
+    """How to add a flow, or a kind of config, that this process does not have."""
     channels = [
         flow_name(one)
         for one, kinds in CHANNELS.items()
@@ -96,17 +96,17 @@ def subscriptions_of(settings: Settings) -> list[Subscription]:
 
 
 def components_of(settings: Settings) -> dict[str, Callable[[Engine], Awaitable[None]]]:
-    """What the program of this process runs beside the engine."""
+    """The components that the program of this process runs beside the engine."""
     if settings.app is None:
         return {}
     return load_app(settings.app, settings.sources["app"]).components
 
 
 def settings_of_app(asked: Settings, file: str | None) -> Settings:
-    """A program's own settings, where the command line does not say otherwise."""
+    """A program's own settings, unless the command line overrides them."""
     assert asked.app is not None
     program = load_app(asked.app, asked.sources["app"]).settings
-    # A program that is an engine asks no server: that is for commands alone.
+    # A program with an engine never calls a server; only commands do.
     said = {name for name, source in asked.sources.items() if source in ("argument", file)} | {
         "app",
         "server",
@@ -151,8 +151,8 @@ def load_app(app: str, source: str) -> Engine:
 
 
 def _factories() -> dict[str, Factory]:
-    """Short name → what makes the flow: a module of gesta.flows each, and what other packages
-    announce.
+    """Short name → the function that makes the flow: from the modules of gesta.flows, and from
+    entry points of other packages.
     """
     factories: dict[str, Factory] = {
         name: import_module(module_of(name)).flow for name in sorted(CHANNELS)

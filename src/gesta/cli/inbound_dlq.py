@@ -19,8 +19,8 @@ OfError = Annotated[
     str | None, typer.Option("--error", metavar="TYPE", help="Dead letters with this errorType.")
 ]
 OneMessage = Annotated[str | None, typer.Argument(metavar="MESSAGE", help="A messageId; or --all.")]
-Every = Annotated[bool, typer.Option("--all", help="All dead letters that fit.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which ones.")]
+Every = Annotated[bool, typer.Option("--all", help="All dead letters that match.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which ones it would redrive.")]
 
 
 async def list_inbound(call: Invocation, error: OfError = None, as_json: Json = False) -> None:
@@ -53,7 +53,7 @@ async def redrive_inbound(
     every: Every = False,
     error: OfError = None,
     per_second: Annotated[
-        float, typer.Option(min=0.1, max=1000.0, metavar="N", help="At most so many per second.")
+        float, typer.Option(min=0.1, max=1000.0, metavar="N", help="At most this many per second.")
     ] = 10.0,
     dry_run: DryRun = False,
     by: By = None,
@@ -108,5 +108,5 @@ async def _show(run: AsyncIterator[Redriven], *, as_json: bool) -> None:
 def _letters_of(engine: Engine) -> BoundaryDeadLetters:
     letters = engine.pipeline.boundary_dead_letters
     if letters is None:
-        raise BadInput("no inbound_queue_url is set, so inbound events pass through no queue")
+        raise BadInput("inbound_queue_url is not set, so there is no queue for inbound events")
     return letters

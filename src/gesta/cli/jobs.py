@@ -19,15 +19,17 @@ async def migrate_jobs(
     ],
     as_json: Json = False,
 ) -> None:
-    """Turn jobs that are stored as JSON texts into hashes, while services use them. Run it again
-    after an interruption: it goes on where it was.
+    """Convert jobs that are stored as JSON texts to hashes, while services use them. After an
+    interruption run it again: it continues where it stopped.
     """
     from gesta.jobs.migration import migrate
     from gesta.stores.redis.connection import Redis
     from gesta.stores.redis.job_hashes import RedisJobHashes, jobs_address
 
     if jobs_url.partition(":")[0] not in ("redis", "rediss"):
-        raise BadInput("URL: only jobs on one Redis server were ever texts; write redis://host")
+        raise BadInput(
+            "URL: only a single Redis server can have jobs stored as text; write redis://host"
+        )
     address, layout, prefix = jobs_address(jobs_url)
     redis = Redis(address)
     try:
@@ -40,6 +42,6 @@ async def migrate_jobs(
     document = {"hashes": done.hashes, "left": done.left}
     print_answer(document, str(done.hashes), as_json=as_json)
     for one in done.left:
-        tell(f"{one} is not a job that can be read; it was left as it is")
+        tell(f"{one} cannot be read as a job; it was left unchanged")
     if done.left:
         tell("Delete these keys, or repair them and run the command again")

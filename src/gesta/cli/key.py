@@ -34,11 +34,13 @@ async def create(
     expires: Annotated[
         timedelta | None,
         typer.Option(
-            parser=duration, metavar="DURATION", help="Ends by itself after 12h, 90d; else never."
+            parser=duration,
+            metavar="DURATION",
+            help="Expires after this time, e.g. 12h or 90d. Default: never.",
         ),
     ] = None,
     test: Annotated[
-        bool, typer.Option("--test", help="Its requests reach the sandbox, no provider.")
+        bool, typer.Option("--test", help="Its requests go to the sandbox, not to a provider.")
     ] = False,
     by: By = None,
     as_json: Json = False,
@@ -52,8 +54,7 @@ async def create(
             expires_at = None if expires is None else now + expires
         except OverflowError:
             raise BadInput(
-                "--expires is beyond every calendar; leave it out for a key that does not end by"
-                " itself"
+                "--expires is too far in the future; leave it out for a key that does not expire"
             ) from None
         made = await backend.client.create_key(
             name,
@@ -63,7 +64,7 @@ async def create(
             by=call.actor(by).user_id,
         )
         note = (
-            f"{_described(made)}; it is not shown again. End it with:"
+            f"{_described(made)}; it is not shown again. Revoke it with:"
             f" {call.place.command(f'key revoke {made.id}')}"
         )
         print_answer(made, made.key, note, as_json=as_json)
@@ -105,7 +106,7 @@ async def revoke(
     """Revoke an API key permanently."""
     async with call.backend() as backend:
         ended = await backend.client.revoke_key(key_id, by=call.actor(by).user_id)
-        note = "revoked; within a second it opens nothing anywhere"
+        note = "revoked; within a second every process refuses it"
         print_answer(ended, ended.id, note, as_json=as_json)
 
 

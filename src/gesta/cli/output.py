@@ -1,4 +1,4 @@
-"""What people and programs read: data on stdout, everything said about it on stderr."""
+"""The output for people and programs: data on stdout, messages about it on stderr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Where no terminal says how wide it is, nothing has to be wrapped.
+#: The width if there is no terminal: nothing has to be wrapped.
 WIDTH_OF_A_PIPE = 200
 
 STATUS_STYLES = {
@@ -46,32 +46,30 @@ JsonLines = Annotated[
 ]
 
 
-#: What moves the cursor, breaks a line, changes colours or turns the order of letters round, and
-#: what no terminal can print.
+#: Characters that move the cursor, break a line, change colours or reverse the order of letters,
+#: and characters that no terminal can print.
 _CONTROL = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def visible(text: str) -> str:
-    """A text of one line, whatever its author put into it: what a terminal would obey is shown
-    instead.
-    """
+    """The text as one line; control characters are shown instead of obeyed."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def tell(text: str, style: str = "") -> None:
-    """Say something about what is going on, in one line on stderr."""
+    """Print a message in one line on stderr."""
     _print(sys.stderr, visible(text), style)
 
 
 def say(text: str, style: str = "") -> None:
-    """Print a line of data, at once."""
+    """Print a line of data immediately."""
     _print(sys.stdout, visible(text), style)
 
 
 def print_json(document: object) -> None:
-    """One document, laid out for eyes too."""
+    """Print one JSON document, indented."""
     _print_json(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
@@ -81,7 +79,7 @@ def print_list(items: Iterable[object], next_: str | None = None) -> None:
 
 
 def print_answer(document: object, line: str, note: str = "", *, as_json: bool) -> None:
-    """The answer of a command: a JSON document, or a line of data and what to say about it."""
+    """The answer of a command: a JSON document, or a line of data and a message about it."""
     if as_json:
         print_json(document)
         return
@@ -114,8 +112,8 @@ def print_json_line(record: object) -> None:
 
 
 def _print_json(encoded: bytes) -> None:
-    # What JSON itself lets stand is written as JSON writes the rest; its line breaks are those of
-    # the layout.
+    # Escapes control characters that JSON allows unescaped; line breaks come only from the
+    # indentation.
     _print(
         sys.stdout,
         _CONTROL.sub(
@@ -144,8 +142,8 @@ def print_markdown(text: str) -> None:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar on stderr where that is a terminal; the body reports (done, total), and another text
-    when it goes on with something else.
+    """A progress bar on stderr, if that is a terminal. The body reports (done, total), and a new
+    text when it starts another step.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -176,7 +174,7 @@ def table(
     title: str = "",
     folded: Sequence[str] = (),
 ) -> Table:
-    """A table whose `folded` columns give way when the terminal is narrow; all others are shown
+    """A table whose `folded` columns are wrapped if the terminal is narrow; all others are shown
     whole.
     """
     from rich.table import Table
@@ -200,7 +198,7 @@ def table(
 
 
 def facts(pairs: Mapping[str, str]) -> Table:
-    """Names and values below each other; what has no value is left out."""
+    """Names and values, one per line; empty values are left out."""
     from rich.table import Table
     from rich.text import Text
 

@@ -35,8 +35,8 @@ Listed = Annotated[
     typer.Option(
         "--list",
         help=(
-            "Pause nothing; show what is paused, with --tenant also where that tenant has no jobs"
-            " held."
+            "Show what is paused, and pause nothing. With --tenant, also pauses that hold no job"
+            " of the tenant."
         ),
     ),
 ]
@@ -49,7 +49,7 @@ async def pause(
     credential: OfCredential = None,
     everything: Everything = False,
     listed: Listed = False,
-    reason: Annotated[str, typer.Option(help="Why, for people who find it paused.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, shown with the pause.")] = "",
     by: By = None,
     as_json: Json = False,
 ) -> None:
@@ -60,7 +60,7 @@ async def pause(
     """
     if listed and (flow is not None or credential is not None or everything or reason):
         raise typer.BadParameter(
-            "--list only shows; leave --flow, --credential, --everything and --reason out"
+            "--list only shows pauses; leave --flow, --credential, --everything and --reason out"
         )
     tenant = None if listed else _tenant(call, flow, credential, everything=everything)
     is_asked = flow is None and credential is None and tenant is None and not everything
@@ -77,7 +77,7 @@ async def pause(
             made = await backend.client.pause(
                 flow=flow, credential=credential, reason=reason, by=person
             )
-        note = "paused: running attempts go on, nothing else begins; requests are accepted and wait"
+        note = "paused: running attempts continue, no new one begins; requests are accepted"
         print_answer(made, made.scope, note, as_json=as_json)
 
 
@@ -96,7 +96,7 @@ async def resume(
     if Scope(flow, tenant, credential) == EVERYTHING and not everything:
         shown = call.place.command("pause --list")
         raise BadInput(
-            f"say what goes on: --flow, --tenant, --credential or --everything; `{shown}` shows"
+            f"name what to resume: --flow, --tenant, --credential or --everything; `{shown}` shows"
             " what is paused"
         )
     person = call.actor(by).user_id
@@ -108,7 +108,7 @@ async def resume(
                 held = await backend.client.resume(flow=flow, credential=credential, by=person)
         except NotFound:
             raise await _not_paused(backend, Scope(flow, tenant, credential), call.place) from None
-        note = "jobs were held and go on" if held else "it goes on; no job was held"
+        note = "held jobs continue" if held else "resumed; no job was held"
         print_answer({"held": held}, str(held), note, as_json=as_json)
 
 
@@ -133,14 +133,14 @@ async def _resume_all_tenants(backend: Backend, flow: str | None, person: str) -
 
 
 def _everybodys(backend: Backend, flow: str | None) -> str:
-    """The option that a server refuses, and what to write instead."""
+    """The option that a server refuses, and the alternative."""
     if flow is None:
         return "--everything"
     return f"--flow of every tenant (name yours with --tenant {backend.tenant})"
 
 
 async def _refuse_unknown(engine: Engine, flow: str) -> None:
-    """A misspelt flow would leave the right one running."""
+    """Pausing a misspelt flow would leave the intended one running."""
     from gesta.cli.flows import how_to_get
 
     known = {*engine.flows, *(name for name, _ in await engine.admin.counts())}
@@ -161,7 +161,8 @@ def _tenant(
     if everything:
         if flow is not None or credential is not None or call.tenant is not None:
             raise typer.BadParameter(
-                "--everything leaves nothing to choose; leave --flow, --credential and --tenant out"
+                "--everything covers all flows and tenants; leave out --flow, --credential and"
+                " --tenant"
             )
         return None
     if (

@@ -1,4 +1,4 @@
-"""reconcile: compare the ledger of a gateway with the transactions on record."""
+"""reconcile: compare the ledger of a gateway with gesta's transactions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _moment(text: str) -> datetime:
         given = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no time; write it like 2027-01-31 or 2027-01-31T12:00:00+01:00"
+            f"{text!r} is not a time; write it like 2027-01-31 or 2027-01-31T12:00:00+01:00"
         ) from None
     return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
 
@@ -34,7 +34,7 @@ Since = Annotated[
         "--from",
         metavar="TIME",
         parser=_moment,
-        help="Rows created from this time on; UTC unless it names an offset. Default: 3 days"
+        help="Rows created from this time on, in UTC unless it has an offset. Default: 3 days"
         " before --to.",
     ),
 ]
@@ -56,9 +56,9 @@ async def reconcile(
     as_csv: AsCsv = False,
     as_json: Json = False,
 ) -> None:
-    """Compare a gateway's ledger with the record, and correct the record.
+    """Compare a gateway's ledger with gesta's record, and correct the record.
 
-    Repeat it as often as you like: what is corrected once is not corrected again.
+    You may repeat it: gesta makes each correction only once.
     """
     async with call.backend() as backend:
         report = await backend.client.reconcile(gateway, since, until, by=call.actor(by).user_id)

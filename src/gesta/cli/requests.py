@@ -1,4 +1,4 @@
-"""submit and list: ask for something, see what was asked for."""
+"""submit and list: submit a request, and list requests."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from gesta.cli.backend import Backend
     from gesta.domain.outcome import Outcome
 
-#: Of what was quarantined, so many are listed.
+#: How many quarantined events and jobs are listed.
 QUARANTINED_MAX = 1_000
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """How a request is to be treated, beside its payload."""
+    """The options of a request, beside its payload."""
 
     key: Annotated[
         str | None, typer.Option(help="Your own name for it: the same key is executed once.")
@@ -44,7 +44,9 @@ class Delivery:
     deliver_at: Annotated[
         datetime | None,
         typer.Option(
-            parser=point_in_time, metavar="TIME", help="Not before, e.g. 2030-01-31T09:00:00Z."
+            parser=point_in_time,
+            metavar="TIME",
+            help="Not to be executed before this time, e.g. 2030-01-31T09:00:00Z.",
         ),
     ] = None
     ttl: Ttl = None
@@ -109,7 +111,7 @@ async def _submitted(backend: Backend, flow: str, fields: object, delivery: Deli
 
 
 def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidRequest:
-    """The same errors; where Python code would be the answer, what to write here instead."""
+    """The same errors, with the form of the command line where the error suggests Python code."""
     if "deliver_at" not in error.fields or deliver_at is None or deliver_at.tzinfo is not None:
         return error
     return InvalidRequest(
@@ -122,7 +124,7 @@ def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidR
 async def _end(
     backend: Backend, request: Submitted, wait: timedelta | None, *, as_json: bool
 ) -> None:
-    """Wait for the outcome if that is wanted, and print it."""
+    """Wait for the outcome if --wait is given, and print it."""
     from gesta.admin.wording import state_of
     from gesta.domain.outcome import Done
     from gesta.requests.waiters import outcome_of

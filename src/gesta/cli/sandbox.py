@@ -17,7 +17,7 @@ POST_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Posted:
-    """What Slack would say about the message."""
+    """The fields that Slack would send about the message."""
 
     secret: Annotated[
         str,
@@ -30,18 +30,19 @@ class Posted:
     event_id: Annotated[
         str | None,
         typer.Option(
-            "--event-id", metavar="ID", help="Of the event. The same id again is a duplicate."
+            "--event-id", metavar="ID", help="Id of the event. The same id again is a duplicate."
         ),
     ] = None
     ts: Annotated[
-        str | None, typer.Option("--ts", metavar="TS", help="Of the message: 1700000000.000100.")
+        str | None,
+        typer.Option("--ts", metavar="TS", help="Timestamp of the message: 1700000000.000100."),
     ] = None
     times: Annotated[
-        int, typer.Option("--times", min=1, max=1_000, metavar="N", help="Post it so often.")
+        int, typer.Option("--times", min=1, max=1_000, metavar="N", help="Post it this many times.")
     ] = 1
     url: Annotated[
         str,
-        typer.Option("--to", metavar="URL", help="Where the events of the app are received."),
+        typer.Option("--to", metavar="URL", help="URL that receives the events of the app."),
     ] = "http://127.0.0.1:8420/inbound/slack/events"
 
 

@@ -141,8 +141,8 @@ def _chosen(roles: str | None, flows: tuple[str, ...]) -> Work:
     names = EVERYTHING.parts if roles is None else frozenset(roles.replace(" ", "").split(","))
     if unknown := names - EVERYTHING.parts:
         raise typer.BadParameter(
-            f"{', '.join(sorted(unknown)) or 'nothing'}: write worker, projector and sweeper, with"
-            " commas between",
+            f"{', '.join(sorted(unknown)) or 'nothing'}: write worker, projector and sweeper,"
+            " separated by commas",
             param_hint="--roles",
         )
     if flows and "worker" not in names:
@@ -152,7 +152,7 @@ def _chosen(roles: str | None, flows: tuple[str, ...]) -> Work:
 
 @dataclass(frozen=True)
 class Api:
-    """Where the API listens; None: as the settings say."""
+    """The address of the API; None: from the settings."""
 
     host: str | None
     port: int | None
@@ -201,7 +201,7 @@ async def _work(
 
 
 async def _warn_of_undeclared_flows(engine: Engine, work: Work) -> None:
-    """Jobs of a flow that this process does not declare would wait without a sign."""
+    """Without this line, jobs of a flow that this process does not declare would wait unnoticed."""
     from gesta.cli.flows import how_to_get
     from gesta.ports.job_queue import by_flow
 

@@ -36,7 +36,7 @@ POLL_SECONDS = 0.1
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     """Show a request: its state, its history and its attempts.
 
-    What is encrypted in the payload is not shown.
+    Encrypted values of the payload are not shown.
     """
     from gesta.admin.wording import state_of
 
@@ -141,7 +141,7 @@ def _attempts(attempts: list[AttemptRepresentation]) -> Table:
 
 
 def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> str:
-    """What a person can do about a request that does not go on by itself."""
+    """What a person can do about a request that waits for a person."""
     from gesta.admin.representations import ERASED
 
     if state.status == "unknown" and state.due_at is None:
@@ -152,11 +152,11 @@ def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> s
             f" {place.command(f'resolve {state.id} --succeeded --evidence TEXT')}{OTHER_WORDS}"
         )
     if state.reason == "subject_erased":
-        return "the person it is about was erased: it cannot be sent any more"
+        return "a data subject was erased: the request can no longer be sent"
     if state.status in ("failed", "expired"):
         return f"again: {place.command(f'redrive {state.id}')}"
     if state.status == "queued" and ERASED in msgspec.json.encode(payload):
-        # It would fail at once; what exactly is the matter is for the doctor to say.
+        # It would fail immediately; `gesta doctor ID` gives the exact reason.
         return f"why it waits: {place.command(f'doctor {state.id}')}"
     if state.status in ("queued", "unknown") and state.due_at is not None:
         return f"at once: {place.command(f'retry {state.id}')}"
@@ -165,8 +165,8 @@ def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> s
 
 async def tail(
     call: Invocation,
-    flow: Annotated[str | None, typer.Option(help="Only of this flow.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many events.")] = None,
+    flow: Annotated[str | None, typer.Option(help="Only events of this flow.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many events.")] = None,
     as_json: JsonLines = False,
 ) -> None:
     """Follow new events until Ctrl-C."""
@@ -183,7 +183,7 @@ async def tail(
 
 
 async def _until(stop: StopSignal, backend: Backend) -> AsyncIterator[StreamEvent]:
-    """What is followed, until a signal stops it."""
+    """The events, until a signal stops the command."""
     from gesta.client.events import follow
     from gesta.runtime.clock import Signal, SystemRuntime, spawn
 

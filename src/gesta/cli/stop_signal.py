@@ -8,27 +8,27 @@ from typing import Self
 from gesta.runtime.clock import LastResort, SystemRuntime
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: From the signal to the end of the process, whatever runs in it: supervisors kill after 30 s.
+#: The longest time from the signal to the end of the process: supervisors kill after 30 s.
 STOP_SECONDS = 29.0
-#: From the end of what was to be done to the end of the process: what is left then does not end by
-#: itself.
+#: The longest time from the end of the work to the end of the process: anything still running then
+#: will not end by itself.
 CLOSE_SECONDS = 1.0
 
 
 class StopSignal:
     """The first SIGINT or SIGTERM.
 
-    A second one kills at once: a killed gesta loses nothing.
+    A second one kills the process immediately; a killed process loses nothing.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._came = asyncio.Event()
-        # Made now: inside a handler of signals no thread can be started safely.
+        # Created now, because no thread can be started safely inside a signal handler.
         self._last_resort = LastResort(SystemRuntime())
 
     async def __aenter__(self) -> Self:
-        # Not by the event loop, which an executor may have blocked: this is called all the same.
+        # Not through the event loop, because an executor may have blocked it.
         self._before = {each: signal.signal(each, self._come) for each in SIGNALS}
         return self
 

@@ -15,22 +15,24 @@ from gesta.errors import BadInput
 if TYPE_CHECKING:
     from gesta.tenants.templates.templates import Template
 
-#: Ending of a file's name → the part that is in it.
+#: Extension of a file → the part that it contains.
 _PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
 
 
 async def preview(
     call: Invocation,
     code: Annotated[
-        str | None, typer.Argument(help="The stored template. Left out where --source names files.")
+        str | None, typer.Argument(help="The stored template. Leave it out with --source.")
     ] = None,
     locale: Annotated[
         str | None,
-        typer.Option("--locale", help="For this locale, or the nearest one that is there."),
+        typer.Option("--locale", help="For this locale, or the nearest one that is stored."),
     ] = None,
     data: Annotated[
         str,
-        typer.Option("--data", metavar="JSON", help="What to fill in: JSON, @FILE or - for stdin."),
+        typer.Option(
+            "--data", metavar="JSON", help="Data for the template: JSON, @FILE or - for stdin."
+        ),
     ] = "{}",
     part: Annotated[
         str | None, typer.Option("--part", help="Only subject, text, html, mjml or blocks.")
@@ -41,8 +43,8 @@ async def preview(
             "--source",
             metavar="FILE",
             help=(
-                "A file that is not stored yet; its part goes by .txt, .html, .mjml or .json, or"
-                " write PART=FILE."
+                "A file instead of a stored template. Its extension (.txt, .html, .mjml, .json)"
+                " names the part, or write PART=FILE."
             ),
         ),
     ] = None,
@@ -56,7 +58,7 @@ async def preview(
 ) -> None:
     """Render a template with data. Nothing is sent or stored."""
     if (code is None) == (source is None):
-        raise BadInput("name a stored template, or files with --source: one of them")
+        raise BadInput("name either a stored template, or files with --source")
     fields = json_document(data, "data")
     if not isinstance(fields, dict):
         raise BadInput("data: must be a JSON object")
@@ -86,7 +88,7 @@ async def preview(
 
 
 async def _page(parts: dict[str, str]) -> str:
-    """Lay out the page as the e-mail channel does."""
+    """Prepare the page as the e-mail channel does."""
     from gesta.runtime.clock import SystemRuntime
     from gesta.tenants.templates.child_renderer import ChildRenderer
     from gesta.tenants.templates.press import RenderError
@@ -105,7 +107,7 @@ async def _page(parts: dict[str, str]) -> str:
 
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
-    """The parts of the template with these fields in them; raises what an attempt would end by."""
+    """The rendered parts of the template; raises the error that an attempt would end with."""
     from gesta.runtime.clock import SystemRuntime
     from gesta.tenants.templates.child_renderer import ChildRenderer
     from gesta.tenants.templates.press import RenderError

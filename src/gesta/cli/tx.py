@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from gesta.api_types.transactions import TransactionRepresentation
     from gesta.client import Client
 
-#: Unknown transactions that one command lists.
+#: How many unknown transactions one command lists.
 MANY = 1_000
 
 
 class Named(TypedDict):
-    """The transaction, and who decides about it."""
+    """The transaction, and the person who decides about it."""
 
     request_id: str
     flow: str
@@ -42,36 +42,42 @@ def _money(text: str) -> Money:
 Amount = Annotated[
     Money | None,
     typer.Option(
-        "--amount", metavar="'49.90 EUR'", help="Default: all that is left.", parser=_money
+        "--amount",
+        metavar="'49.90 EUR'",
+        help="Default: the whole remaining amount.",
+        parser=_money,
     ),
 ]
 Key = Annotated[
     str,
-    typer.Option("--key", metavar="KEY", help="Yours: the same key is executed once."),
+    typer.Option(
+        "--key", metavar="KEY", help="Your own name for it: the same key is executed once."
+    ),
 ]
 
 
 @dataclass(frozen=True)
 class Payment:
-    """What to authorize."""
+    """The amount and its source."""
 
     amount: Annotated[
         Money, typer.Argument(metavar="'49.90 EUR'", help="The amount.", parser=_money)
     ]
     source: Annotated[
-        str, typer.Option("--source", metavar="ID", help="The gateway's name of the card: pm_1.")
+        str,
+        typer.Option("--source", metavar="ID", help="The gateway's token for the card, e.g. pm_1."),
     ]
     gateway: Annotated[
         str, typer.Option("--gateway", metavar="CODE", help="Code of the payment.gateway config.")
     ] = "default"
-    sale: Annotated[bool, typer.Option("--sale", help="Take the amount at once.")] = False
+    sale: Annotated[bool, typer.Option("--sale", help="Authorize and capture in one step.")] = False
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Yours: submitted once.")
     ] = None
 
 
 async def authorize(call: Invocation, payment: Payment, as_json: Json = False) -> None:
-    """Reserve an amount on a card, or take it at once with --sale."""
+    """Reserve an amount on a card; with --sale, capture it in the same step."""
     fields = {
         "amount": {"amount": payment.amount.amount, "currency": payment.amount.currency},
         "source": payment.source,
@@ -127,7 +133,7 @@ async def list_unknown(call: Invocation, as_json: Json = False) -> None:
         ]
         show(table(("id", "operation", "amount", "age", "reason"), rows, folded=("reason",)))
         how = call.place.command("resolve ID --succeeded --evidence TEXT")
-        tell(f"look at the gateway, then: {how}")
+        tell(f"check the gateway's records, then: {how}")
 
 
 async def capture(

@@ -69,12 +69,12 @@ def _known(server: str | None, key: str | None) -> tuple[str, str]:
     server, key = server or loaded.server, key or loaded.api_key
     if server is None:
         raise BadSettings(
-            "server: no server is named; pass one, or set GESTA_SERVER to an address like"
+            "server: no server is set; pass one, or set GESTA_SERVER to an address like"
             " http://127.0.0.1:8420"
         )
     if key is None:
         raise BadSettings(
-            "api_key: no key is given; pass one, or set GESTA_API_KEY. `gesta key create` makes one"
+            "api_key: no key is set; pass one, or set GESTA_API_KEY. `gesta key create` creates one"
         )
     return server, key
 

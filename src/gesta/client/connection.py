@@ -118,8 +118,9 @@ class Connection:
         """The error for an answer that is not a success; Again where a repetition may help."""
         if status < 400:
             return Unreachable(
-                f"{self.server} points elsewhere ({status}); name the address itself: a key is not"
-                " sent on"
+                f"{self.server} redirects"
+                f" elsewhere ({status}); use that address directly: the client does not send a key"
+                " to another address"
             )
         problem = read_problem(status, raw, self.server)
         error = error_of(problem, after)
@@ -189,7 +190,8 @@ def _lost(server: str, ask: Ask, error: Exception) -> Again:
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
         return Again(Unreachable(f"{server} cannot be reached: {_why(error)}"), is_undone=True)
     text = (
-        f"{server} gave no answer to {ask.method} {ask.path}: {_why(error)}; it may have been done"
+        f"{server} gave no answer to {ask.method} {ask.path}: {_why(error)}; it may have been"
+        " executed"
     )
     return Again(Unreachable(text), is_undone=False)
 
@@ -218,7 +220,7 @@ async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
     async for part in answer.content.iter_chunked(256 * 1024):
         length += len(part)
         if length > ANSWER_BYTES_MAX:
-            raise aiohttp.ClientPayloadError("the answer has no end")
+            raise aiohttp.ClientPayloadError("the answer is incomplete")
         parts.append(part)
     return b"".join(parts)
 
@@ -230,7 +232,7 @@ def _text(value: object) -> str:
 def _why(error: BaseException) -> str:
     """A short cause without anything that was sent."""
     if isinstance(error, TimeoutError):
-        return "its time was up"
+        return "its time limit was reached"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its host name has no address"
     if isinstance(error, aiohttp.ClientConnectorError) and error.errno == ECONNREFUSED:
@@ -244,18 +246,16 @@ def _checked_server(server: str) -> str:
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise BadInput(
-            "server: begin it with http:// or https://, for instance http://127.0.0.1:8420"
+            "server: it must begin with http:// or https://, for instance http://127.0.0.1:8420"
         )
     if parts.username is not None or parts.password is not None:
-        raise BadInput(
-            "server: leave user and password out of the address; the API key is all that is needed"
-        )
+        raise BadInput("server: leave user and password out of the address; the API key is enough")
     return server.rstrip("/")
 
 
 def _checked_key(key: str) -> str:
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise BadInput("api_key: that is no API key; make one with: gesta key create")
+        raise BadInput("api_key: this is not an API key; create one with: gesta key create")
     return key
 
 

@@ -330,7 +330,7 @@ class RequestCalls(Calls):
         *,
         by: str | None = None,
     ) -> ReconciliationRepresentation:
-        """Compare a gateway's ledger with the record, and correct the record. Safe to repeat.
+        """Compare a gateway's ledger with gesta's record, and correct the record. Safe to repeat.
 
         Without `until` until now; without `since` three days.
         """

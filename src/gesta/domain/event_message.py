@@ -227,7 +227,7 @@ def decode_message(body: bytes, version: str = VERSION) -> EventMessage:
     if not message.message_id or not message.data.metadata.event_id or message.retry_count < 0:
         raise BadMessage("MalformedMessage", "messageId or eventId is empty, or retryCount below 0")
     if (message.data.slack_event is None) == (message.data.event is None):
-        raise BadMessage("MalformedMessage", "data needs slackEvent or event, and not both")
+        raise BadMessage("MalformedMessage", "data needs either slackEvent or event")
     if not has_place(message.data):
         raise BadMessage("MalformedMessage", "slackEvent has no valid channel, user or ts")
     return message

@@ -57,7 +57,7 @@ def declare(flow: str, lifecycle: Lifecycle) -> None:
     if lifecycle is known:
         return
     if lifecycle.event_names[Created] == EVENT_NAMES[Created]:
-        raise ValueError("a lifecycle of its own must name its first event differently")
+        raise ValueError("this lifecycle must name its first event differently")
     if known.event_names[Created] != EVENT_NAMES[Created]:
         raise ValueError(f"the flow has the lifecycle {known.name} already")
     _OF_FLOW[flow] = lifecycle

@@ -85,7 +85,7 @@ class Money(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of_minor(cls, minor: int, currency: str) -> Money:
         """From the smallest unit: `Money.of_minor(4990, "EUR")`."""
         if type(minor) is not int:
-            raise InvalidMoney(f"{minor!r} is no whole number of the smallest unit")
+            raise InvalidMoney(f"{minor!r} is not a whole number of the smallest unit")
         return cls(_text(minor, exponent_of(currency)), currency)
 
     @classmethod
@@ -136,24 +136,24 @@ class Money(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __mul__(self, times: int) -> Money:
         if type(times) is not int:
             raise InvalidMoney(
-                f"money is multiplied by a whole number, not by {times!r}; see share"
+                f"money can be multiplied only by a whole number, not by {times!r}; see share"
             )
         return self._of(self.minor * times)
 
     def share(self, ratio: str | Fraction, rounding: Rounding = "half_even") -> Money:
         """A share of it: `price.share("0.19")`, `price.share(Fraction(1, 3), "down")`."""
         if type(ratio) not in (str, Fraction):
-            raise InvalidMoney(f"a ratio is a text or a Fraction, not {ratio!r}")
+            raise InvalidMoney(f"a ratio must be a string or a Fraction, not {ratio!r}")
         try:
             exact = self.minor * Fraction(ratio)
         except (ValueError, ZeroDivisionError):
-            raise InvalidMoney(f"{ratio!r} is no ratio") from None
+            raise InvalidMoney(f"{ratio!r} is not a ratio") from None
         return self._of(_round(exact, rounding))
 
     def allocate(self, weights: Sequence[int]) -> list[Money]:
         """Split it by weights, by largest remainder: the parts always sum to the whole."""
         if not weights or any(type(one) is not int or one < 0 for one in weights):
-            raise InvalidMoney("weights are whole numbers from 0 on")
+            raise InvalidMoney("weights must be whole numbers, 0 or more")
         total = sum(weights)
         if total == 0:
             raise InvalidMoney("at least one weight must be above 0")
@@ -172,9 +172,9 @@ class Money(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _same(self, other: object) -> int:
         if not isinstance(other, Money):
-            raise TypeError(f"{other!r} is no Money")
+            raise TypeError(f"{other!r} is not Money")
         if other.currency != self.currency:
-            raise MixedCurrencies(f"{self} and {other} are of two currencies")
+            raise MixedCurrencies(f"{self} and {other} have different currencies")
         return other.minor
 
 
@@ -182,15 +182,17 @@ def exponent_of(currency: str) -> int:
     """Digits after the point of a currency. Raises InvalidMoney for a code that is none."""
     digits = _EXPONENTS.get(currency)
     if digits is None:
-        raise InvalidMoney(f"{currency!r} is no currency of ISO 4217")
+        raise InvalidMoney(f"{currency!r} is not a currency of ISO 4217")
     return digits
 
 
 def _minor(amount: str, currency: str, digits: int, rounding: Rounding | None) -> int:
     if not isinstance(amount, str):
-        raise InvalidMoney(f"an amount is a text such as '49.90', not {amount!r}")
+        raise InvalidMoney(f"an amount must be a string such as '49.90', not {amount!r}")
     if not _PLAIN.fullmatch(amount):
-        raise InvalidMoney(f"{amount!r} is no amount; write digits and a point: '49.90'")
+        raise InvalidMoney(
+            f"{amount!r} is not an amount; write digits and a decimal point: '49.90'"
+        )
     places = len(amount.partition(".")[2])
     if places <= digits:
         minor: int = int(amount.replace(".", "", 1)) * 10 ** (digits - places)
@@ -206,7 +208,7 @@ def _minor(amount: str, currency: str, digits: int, rounding: Rounding | None) -
 def _round(exact: Fraction, rounding: Rounding) -> int:
     if rounding not in get_args(Rounding):
         known = ", ".join(get_args(Rounding))
-        raise InvalidMoney(f"{rounding!r} is no rounding; known: {known}")
+        raise InvalidMoney(f"{rounding!r} is not a rounding rule; known: {known}")
     whole, rest = divmod(exact.numerator, exact.denominator)
     # Only whether the rest is 0, below, at or above one half matters: no division is inexact.
     twice = 2 * rest

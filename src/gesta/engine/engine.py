@@ -6,7 +6,7 @@ engine.submit(Receipt(...), key="order-7")`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -105,7 +105,7 @@ class Engine:
         if flow.name in self._flows:
             raise BadFlow(
                 flow.name,
-                "a flow of this name is declared already; give one of the two another name",
+                "a flow with this name is already declared; rename one of them",
             )
         same = next(
             (known.name for known in self._flows.values() if known.payload is flow.payload), None
@@ -118,7 +118,7 @@ class Engine:
             )
             raise BadFlow(flow.name, text)
         if self._pipeline is not None:
-            raise BadFlow(flow.name, "flows are declared before the engine starts")
+            raise BadFlow(flow.name, "declare flows before the engine starts")
         self._flows[flow.name] = flow
 
     def on(
@@ -167,10 +167,10 @@ class Engine:
         """What `every` does, for a schedule made elsewhere; before the engine starts."""
         if schedule.name in self._schedules:
             raise BadSchedule(
-                schedule.name, "a schedule of this name is declared already; pass another name="
+                schedule.name, "a schedule with this name is already declared; pass another name="
             )
         if self._pipeline is not None:
-            raise BadSchedule(schedule.name, "schedules are declared before the engine starts")
+            raise BadSchedule(schedule.name, "declare schedules before the engine starts")
         self._schedules[schedule.name] = schedule
 
     @property
@@ -181,12 +181,10 @@ class Engine:
         """What `on` does, for a subscription made elsewhere; before the engine starts."""
         if subscription.name in self._subscriptions:
             raise BadSubscription(
-                subscription.name, "a subscription of this name is declared already"
+                subscription.name, "a subscription with this name is already declared"
             )
         if self._pipeline is not None:
-            raise BadSubscription(
-                subscription.name, "handlers are declared before the engine starts"
-            )
+            raise BadSubscription(subscription.name, "declare handlers before the engine starts")
         self._subscriptions[subscription.name] = subscription
 
     def add_component(self, name: str, run: Callable[[Engine], Awaitable[None]]) -> None:
@@ -232,7 +230,18 @@ class Engine:
     @property
     def notes(self) -> tuple[str, ...]:
         """Messages for the person who starts the process, e.g. that a master key was created."""
-        return self.pipeline.environment.notes
+        return (*self.pipeline.environment.notes, *self._idle())
+
+    def _idle(self) -> Iterator[str]:
+        """What was declared or set and does nothing in this process."""
+        if not self._work.parts:
+            return
+        alerts = self.pipeline.alerts
+        if alerts is not None and alerts.impossible:
+            yield f"no alerts are sent to {alerts.to}: {alerts.impossible}"
+        for one in self._subscriptions.values():
+            if not any(map(one.covers, self._flows)):
+                yield f"no flow of this process matches subscription {one.name}: {one.flow}"
 
     def metrics(self) -> bytes:
         """This process's metrics in Prometheus' text format."""
@@ -240,7 +249,7 @@ class Engine:
 
     async def start(self) -> None:
         if self._pipeline is not None:
-            raise GestaError("the engine is running already")
+            raise GestaError("the engine is already running")
         # Raises for a flow that is not declared, before anything is opened.
         self._work.taken_of(self._flows)
         environment = await Wiring.wire(self.settings)
@@ -268,15 +277,8 @@ class Engine:
             }
         self._pipeline = pipeline
         pipeline.components.start()
-        for note in environment.notes:
+        for note in self.notes:
             pipeline.telemetry.log.warning(note)
-        for one in self._subscriptions.values():
-            if not any(map(one.covers, self._flows)):
-                pipeline.telemetry.log.warning(
-                    "no flow of this process matches a subscription",
-                    subscription=one.name,
-                    namespace=one.flow,
-                )
 
     async def stop(self) -> None:
         """Let running attempts end, then close. Unfinished requests continue at the next start."""
@@ -330,8 +332,8 @@ class Engine:
             stores = self.pipeline.environment.stores
             if stores.outbox is None:
                 raise BadTransaction(
-                    f"{stores.name} cannot be part of your transaction; that needs PostgreSQL, and"
-                    " one database for both"
+                    f"{stores.name} cannot be part of your transaction: `within` needs PostgreSQL,"
+                    " and the same database for both"
                 )
             return Request(
                 self.pipeline,

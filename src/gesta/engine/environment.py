@@ -1,6 +1,6 @@
-"""What an engine is wired to: stores, clock, network, master key.
+"""The environment of an engine: stores, clock, network, master key.
 
-Tests wire it to fakes here instead of patching.
+Tests pass fakes here instead of patching.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Environment:
-    """Everything of an engine that is not its own logic."""
+    """Everything that an engine uses and does not implement itself."""
 
     runtime: Runtime
     stores: Stores
@@ -45,7 +45,7 @@ class Environment:
     #: Moves the clock while a caller waits for an outcome, where the clock does not move by itself
     #: (tests).
     pass_time: Callable[[float], Coroutine[Any, Any, None]] | None = None
-    #: How long attempts may go on when the engine stops, before they are cut and recorded as
+    #: How long attempts may run when the engine stops, before they are cancelled and recorded as
     #: Unknown. With what follows (pool.LAST_SECONDS, pipeline.END_SECONDS) it stays below the 30 s
     #: that supervisors allow.
     drain_seconds: float = 22.0
@@ -141,19 +141,19 @@ def _refuse_short_lived_vault(settings: Settings) -> None:
     places = settings.databases
     if places["vault"] == "memory:" != places["events"]:
         raise BadSettings(
-            f"vault_url: a vault in memory ends with the process, and the events in"
-            f" {scrub(places['events'])} stay; name a database that stays as well"
+            f"vault_url: a vault in memory ends with the process, but the events in"
+            f" {scrub(places['events'])} stay; name a persistent database"
         )
 
 
 async def _refuse_own_events(stores: Stores, events_url: str) -> None:
-    """A store that has used its own log would lose sight of it."""
+    """A store with events in its own log would no longer see them."""
     from gesta.stores.separate_events import REMOVED
 
     first = await stores.events.follow(0, 1)
     if first and first[0].type != REMOVED:
         raise BadSettings(
-            f"{stores.name} has events of its own, which would not be found in"
+            f"{stores.name} already contains events, which would be missing in"
             f" {scrub(events_url)}. Copy it into a new store: gesta copy --to URL --to-set"
             f" events_url={scrub(events_url)}"
         )
@@ -169,8 +169,8 @@ def _naming(setting: str) -> Iterator[None]:
 
 
 async def refuse_fenced(stores: Stores, *, works: bool) -> None:
-    """Raise Fenced where this process may not work. A store that was copied away can still be read;
-    one that is being filled cannot.
+    """Raise Fenced if this process may not work on the store. A store that was copied away can
+    still be read; one that is being filled cannot.
     """
     for fence in await stores.fences.standing():
         if fence.kind == "filling" or (works and fence.tenant is None):
@@ -220,7 +220,7 @@ async def master_key(
         # Another process created it first.
         return await _key(_found(path), str(path), stores), ()
     note = (
-        f"made a master key in {path} (mode 0600); back it up separately from the store: without"
+        f"created a master key in {path} (mode 0600); back it up separately from the store: without"
         " it stored secrets cannot be read"
     )
     return MasterKey(fresh, str(path)), (note,)
@@ -231,8 +231,8 @@ def _fresh_key(runtime: Runtime) -> str:
 
 
 def key_file(stores: Stores) -> Path | None:
-    """Where a store's master key lies unless the settings have it; None where it has no place for
-    one.
+    """The path of a store's master key, unless the settings contain the key; None if the store has
+    no place for a key file.
     """
     return Path(stores.name).with_suffix(".key") if stores.folder else None
 
@@ -277,14 +277,16 @@ async def _key(text: str, where: str, stores: Stores) -> MasterKey:
             raise
         # A new key would make everything that is encrypted unreadable.
         raise BadSettings(
-            f"master key from {where}: {KEY_BYTES} bytes in base64 are needed, and it is damaged."
+            f"master key from {where}: {KEY_BYTES} bytes in base64 are needed; the file is damaged."
             f" {stores.name} has encrypted secrets that a new key cannot decrypt: restore {where}"
             " from a backup"
         ) from None
 
 
 def _sync_name(path: Path) -> None:
-    """The name itself must survive a power loss, too: what it opens is on disk already."""
+    """The file name must survive a power loss, too: data that the key encrypts may already be on
+    disk.
+    """
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -52,7 +52,7 @@ class ProcessHealth:
         return {} if pipeline is None or pipeline.is_stopping else pipeline.components.broken()
 
     async def not_ready(self) -> dict[str, str]:
-        """Why this process does not do its work right now."""
+        """Why this process is not working at the moment."""
         pipeline = self._pipeline
         if pipeline is None:
             return {"process": "is starting"}
@@ -65,7 +65,7 @@ class ProcessHealth:
     async def _store(self, pipeline: Pipeline) -> str | None:
         """The error of the store.
 
-        One question at a time: callers share it, so that a silent store does not collect them.
+        Callers share one check, so that they do not accumulate while a store does not answer.
         """
         clock, answered = pipeline.runtime.monotonic, self._answered
         assert answered is not None

@@ -87,14 +87,14 @@ if TYPE_CHECKING:
 
 #: With these flows, a ticket is answered in the thread of the Slack message that asked for it.
 REPLYING = frozenset({"ticket.backlog", "notification.slack"})
-#: After the drain: how long components may take to end, and how long the rest may take to be
-#: projected. Then the engine stops without them.
+#: After the drain: how long components may take to end, and how long the remaining events may take
+#: to be projected. Then the engine stops anyway.
 END_SECONDS = 5.0
 FINISH_SECONDS = 1.0
 #: How often the sweeper looks for external leases without a report, for held jobs whose pause has
 #: ended, and at the whole store.
 EXPIRED_PERIOD_SECONDS, HELD_PERIOD_SECONDS, STORE_PERIOD_SECONDS = 2.0, 10.0, 60.0
-#: Token buckets that are forgotten each time, at most.
+#: How many token buckets are removed each time, at most.
 BUCKETS = 1_000
 
 
@@ -480,7 +480,8 @@ class Pipeline:
             return NotFound(
                 "request",
                 request_id,
-                "; it is no request's id. What a key led to: `engine.find(key=KEY)`, GET"
+                "; this is not a request id. To find a request by its"
+                " key: `engine.find(key=KEY)`, GET"
                 " /v1/requests?key=KEY, `gesta show KEY`",
             )
         removed = removed_text(request_id, self.retention, self.runtime.now_ms())
@@ -525,11 +526,8 @@ class Pipeline:
                 runs["adoption"] = self.adoption.run
             if self.boundary_consumer is not None:
                 runs["inbound"] = self.boundary_consumer.run
-        if work.parts and self.alerts is not None:
-            if self.alerts.is_possible:
-                runs["alerts"] = self.alerts.run
-            else:
-                self.telemetry.alerts_off(self.alerts.to, self.alerts.impossible)
+        if work.parts and self.alerts is not None and self.alerts.is_possible:
+            runs["alerts"] = self.alerts.run
         self.presence = Presence(
             LiveProcess(
                 id=self.owner,

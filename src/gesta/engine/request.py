@@ -46,11 +46,11 @@ from gesta.security.subject_keys import ERASED
 if TYPE_CHECKING:
     from gesta.engine.pipeline import Pipeline
 
-#: How often a view is read where another process projects.
+#: How often a view is read if another process projects.
 POLL_SECONDS = 0.1
-#: The same where this process projects and notifies waiters: a safety net.
+#: The same if this process projects and notifies waiters: a safety net.
 PROJECTED_HERE_SECONDS = 5.0
-#: How long a deferred request is looked for. The outbox is drained within a fraction of a second.
+#: How long to look for a deferred request. The outbox is drained within a fraction of a second.
 DEFERRED_SECONDS = 5.0
 
 
@@ -105,15 +105,15 @@ class Request:
         if self.verdict != "deferred":
             # A key outlives its request, and this process need not know how long requests are kept.
             led_here = (
-                "; if a key led to it, it has ended and was removed since (retention), and is"
-                " not done again"
+                "; it has ended and was removed by retention. Its key is still known, so it is not"
+                " executed again"
             )
             return self._pipeline.not_found(
                 self.id, led_here if self.verdict == "duplicate" else ""
             )
         more = (
-            "; the transaction it is part of has not been committed or was rolled back, or no"
-            " process drains the outbox: gesta serve"
+            "; its transaction is not committed or was rolled back, or no process drains the"
+            " outbox (start gesta serve)"
         )
         return NotFound("request", self.id, more)
 
@@ -121,7 +121,7 @@ class Request:
         return (await self._stored()).state.status
 
     async def payload(self) -> Payload:
-        """The payload in clear. Raises Erased when a person it is about was erased."""
+        """The payload in clear. Raises Erased if a data subject was erased."""
         flow = self._pipeline.flows.get(self.flow)
         if flow is None:
             raise unknown_flow(self.flow, self._pipeline.flows)
@@ -139,8 +139,8 @@ class Request:
             ) from None
 
     async def outcome(self, timeout: float = 30.0) -> Outcome:  # noqa: ASYNC109 -- the usual name
-        """Wait until the request needs no more work. Raises OutcomeTimeout after `timeout` seconds,
-        and the request goes on.
+        """Wait until the request needs no more work. Raises OutcomeTimeout after `timeout` seconds;
+        gesta continues with the request.
         """
         runtime, waiters = self._pipeline.runtime, self._pipeline.waiters
         until = runtime.monotonic() + timeout
@@ -168,7 +168,7 @@ class Request:
         return outcome
 
     async def _cause(self, view: View) -> str:
-        """Why there is no outcome; empty where the end of the last attempt says it."""
+        """Why there is no outcome; empty if the end of the last attempt explains it."""
         pipeline, state = self._pipeline, view.state
         with suppress(StoreError):
             await pipeline.config.refresh(INSTALLATION)
@@ -242,7 +242,7 @@ class Request:
 
         `again` forces a new intent although the outcome of an attempt is unknown.
 
-        Raises Refused, also when a person it is about was erased.
+        Raises Refused, also if a data subject was erased.
         """
         if errors := ttl_errors(ttl):
             raise InvalidRequest(self.flow, errors)
@@ -272,10 +272,10 @@ class Request:
         final: bool = True,
         actor: Actor | None = None,
     ) -> Status:
-        """Take part or all of what was authorized; None: all that is left.
+        """Capture part or all of the authorized amount; None: the whole rest.
 
-        `key` is yours: the same one with the same content changes nothing. The rest of the
-        authorization is released; `final=False` keeps it for further captures, where the gateway
+        `key` is your own: the same key with the same content changes nothing. The rest of the
+        authorization is released; `final=False` keeps it for further captures, if the gateway
         supports that.
 
         Raises InDoubt while an outcome is unknown, Refused if the amounts do not allow it.
@@ -290,21 +290,21 @@ class Request:
         final: bool = True,
         actor: Actor | None = None,
     ) -> Status:
-        """Transfer part or all of what was reserved; as `capture`."""
+        """Post part or all of the reserved amount; like `capture`."""
         return await self._open(transactions.Post, amount, key, actor, is_final=final)
 
     async def void(self, *, key: str | None = None, actor: Actor | None = None) -> Status:
-        """Release what was authorized and not captured."""
+        """Release the amount that was authorized and not captured."""
         return await self._open(transactions.Void, None, key, actor)
 
     async def refund(
         self, amount: Money | None = None, *, key: str, actor: Actor | None = None
     ) -> Status:
-        """Give part or all of what was captured back; None: all that is left."""
+        """Return part or all of the captured amount; None: the whole rest."""
         return await self._open(transactions.Refund, amount, key, actor)
 
     async def reverse(self, *, key: str | None = None, actor: Actor | None = None) -> Status:
-        """Take it back: void it, or refund it where it was captured."""
+        """Reverse the payment: void it, or refund it if it was captured."""
         return await self._open(transactions.Reverse, None, key, actor)
 
     async def _open(
@@ -355,9 +355,7 @@ class Request:
         if was_active:
             raise Refused(
                 self.id,
-                commands.CommandRefused(
-                    "active", "an attempt is running right now; wait for its end"
-                ),
+                commands.CommandRefused("active", "an attempt is running; wait for its outcome"),
             )
         return after.state.status
 
@@ -365,7 +363,8 @@ class Request:
         self, command: commands.Command, settle: Settle, actor: Actor | None
     ) -> tuple[View, bool]:
         """The request after the command, and whether a running attempt prevented it."""
-        # What a program passes is stored in events for ever, so annotations are not trusted.
+        # Values from programs are stored in events forever, so they are checked despite the
+        # annotations.
         errors = value_errors(command) | actor_errors(actor)
         if errors:
             raise InvalidRequest(self.flow, errors)
@@ -375,8 +374,8 @@ class Request:
         view = await self._stored()
         if isinstance(command, commands.Redrive) and await self._pipeline.subjects.is_erased(view):
             text = (
-                "a person it is about was erased and its payload cannot be read; it cannot be"
-                " executed again"
+                "a data subject was erased and the payload cannot be read; it cannot be executed"
+                " again"
             )
             raise Refused(self.id, commands.CommandRefused("subject_erased", text))
 

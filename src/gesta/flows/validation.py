@@ -20,7 +20,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 UNKNOWN_MAX = 50
 #: Depth of nested objects and lists in a payload, because every reader of it recurses that deep.
 NESTING_MAX = 100
-TOO_DEEP = f"nested too deeply: at most {NESTING_MAX} objects and lists may stand inside each other"
+TOO_DEEP = f"nested too deeply: at most {NESTING_MAX} nested objects and lists"
 #: Years that every reader of a stored time can show, with an offset.
 YEARS = (1970, 9_000)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
@@ -285,7 +285,7 @@ def error_text(error: msgspec.ValidationError, kind: Any) -> str:
     """The error in a sentence, with the allowed values where it has a list of them."""
     text = _worded(str(error))
     if "matching regex" in text and (example := _example(msgspec.inspect.type_info(kind))):
-        return f"does not have the form that is expected; for instance {example}"
+        return f"does not have the expected form; for instance {example}"
     if not text.startswith("invalid enum value"):
         return text
     words = _words(msgspec.inspect.type_info(kind))

@@ -125,7 +125,7 @@ class WebhookSubscription(ConfigBody, frozen=True):
     async def errors(self, code: str, renderer: Renderer) -> Mapping[str, str]:
         errors = {"flow": error} if (error := pattern_error(self.flow)) else {}
         if unknown := [status for status in self.statuses if status not in WORDS]:
-            errors["statuses"] = f"{unknown[0]!r} is no status; known: {', '.join(WORDS)}"
+            errors["statuses"] = f"{unknown[0]!r} is not a status; known: {', '.join(WORDS)}"
         return errors
 
 
@@ -231,8 +231,8 @@ def _declared(url: str, secret: str | None) -> Endpoint:
     if not secret:
         raise BadFlow(
             NAME,
-            "url= needs secret=, 'whsec_…' or 'env:NAME': a receiver could not tell our messages"
-            " from anybody's",
+            "url= needs secret=, 'whsec_…' or 'env:NAME': without a signature, a receiver cannot"
+            " verify our messages",
         )
     if not _URL.match(url):
         raise BadFlow(NAME, "url= must start with https:// and name a host")

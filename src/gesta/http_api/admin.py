@@ -146,7 +146,9 @@ async def pause(call: Call) -> Answer:
 
 
 async def resume(call: Call) -> Answer:
-    """End a pause, also one that the engine made because a provider refused the credential."""
+    """End a pause. It may also be one that the engine made because a provider refused the
+    credential.
+    """
     asked: Chosen = call.query
     held = await call.engine.admin.resume(
         flow=asked.flow, tenant=call.tenant, credential=asked.credential, actor=call.actor
@@ -192,7 +194,7 @@ async def erase(call: Call) -> Answer:
 
 
 ROUTES = [
-    Route("GET", "/v1/whoami", whoami, "any", "Get the key that was sent", "access", answer=Myself),
+    Route("GET", "/v1/whoami", whoami, "any", "Get the key of the call", "access", answer=Myself),
     Route(
         "GET",
         "/v1/flows",

@@ -76,7 +76,7 @@ class Web:
         self.streams: Counter[str] = Counter()
         #: Tenant → number of active bulk runs.
         self.bulk_runs: Counter[str] = Counter()
-        #: The offer of a first admin key, if this process makes one.
+        #: The offer of a first admin key, if this process has one.
         self.first_key: FirstKey | None = None
         #: Tenant → number of previews being rendered.
         self.previews: Counter[str] = Counter()
@@ -120,7 +120,7 @@ class Web:
 
     @cached_property
     def description(self) -> Description:
-        """Built on the first use."""
+        """Built at its first use."""
         return Description(ROUTES, self.engine.flows)
 
 

@@ -1,7 +1,7 @@
-"""/v1/bulk: one decision about every request that fits a filter.
+"""/v1/bulk: one decision about every request that matches a filter.
 
-The answer is a stream of progress reports, one JSON object a line. The run goes on while the caller
-reads it. It stops when the caller disconnects, and /v1/bulk/{id}/resume continues it.
+The answer is a stream of progress reports, one JSON object a line. The run continues while the
+caller reads it. It stops when the caller disconnects, and /v1/bulk/{id}/resume continues it.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -30,10 +30,10 @@ class Resume(Asked, frozen=True):
 
 
 async def bulk(call: Call) -> Stream:
-    """Resolve, retry, cancel, redrive or purge every request that fits all conditions given.
+    """Resolve, retry, cancel, redrive or purge every request that matches all given conditions.
 
-    The first line tells how many requests fit, the last one has `finished`. With `dryRun` nothing
-    is changed. The audit log records the run; `id` resumes it when the connection breaks.
+    The first line says how many requests match; the last line has `finished`. With `dryRun` nothing
+    is changed. The audit log records the run. If the connection breaks, resume it by its `id`.
     """
     return await _stream(
         call, call.engine.admin.bulk(call.body, tenant=call.tenant, actor=call.actor)
@@ -41,9 +41,9 @@ async def bulk(call: Call) -> Stream:
 
 
 async def resume_bulk(call: Call) -> Stream:
-    """Continue a run that was stopped, with the requests that still fit.
+    """Continue a run that was stopped, with the requests that still match.
 
-    422 when the run has another action, 409 `bulk_finished` when it has finished.
+    422 if the run has another action, 409 `bulk_finished` if it has finished.
     """
     run_id = call.params["id"]
     if not run_id.isascii() or not run_id.isdecimal() or len(run_id) > 15:

@@ -35,7 +35,7 @@ _IF_NONE_MATCH = {"If-None-Match": "* means that the entity must not exist"}
 
 class Put(Asked, frozen=True):
     """All fields of the entity. A field that is left out gets its default; a secret that is left
-    out stays.
+    out keeps its value.
     """
 
     fields: dict[str, Any]
@@ -141,9 +141,7 @@ async def inside_fields(
     beside = list(islice((name for name in given if name != "fields"), UNKNOWN_MAX))
     errors = dict.fromkeys(beside, 'put it inside "fields"')
     if beside and "fields" not in given:
-        errors["fields"] = (
-            'missing; the others are its fields, put them inside "fields": {"fields": {"name": …}}'
-        )
+        errors["fields"] = 'missing; put the other values inside "fields": {"fields": {"name": …}}'
     return errors
 
 

@@ -26,7 +26,8 @@ _DEAD_LETTERS = "/v1/dead-letters/{id}"
 class Redrive(Asked, frozen=True):
     """Execute a request again after a final failure.
 
-    `again` forces a new intent although an attempt is unknown: the effect may happen twice.
+    `again` forces a new intent although the outcome of an attempt is unknown: the effect may happen
+    twice.
     """
 
     ttl_seconds: TtlSeconds | None = None
@@ -34,7 +35,7 @@ class Redrive(Asked, frozen=True):
 
 
 class Resolve(Asked, frozen=True):
-    """What became of a request whose outcome is unknown.
+    """What happened to a request whose outcome is unknown.
 
     `evidence` says how the caller knows; it is recorded. `id` is the provider's id of the effect.
     """
@@ -76,7 +77,7 @@ async def redrive(call: Call) -> Answer:
 
 
 async def resolve(call: Call) -> Answer:
-    """Record what became of a request whose outcome is unknown."""
+    """Record what happened to a request whose outcome is unknown."""
     request, asked = await handle_of(call), call.body
     status = await request.resolve(
         _RESULTS[asked.outcome],
@@ -98,7 +99,7 @@ class Choice(Paging, frozen=True):
 
 
 async def list_dead_letters(call: Call) -> Answer:
-    """Requests that failed finally, newest first."""
+    """Requests that failed permanently, newest first."""
     asked: Choice = call.query
     page = await call.engine.admin.dead_letter_page(
         call.tenant,

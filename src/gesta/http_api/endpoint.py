@@ -144,7 +144,7 @@ class Endpoint:
         assert scope is not None
         if scope != "any" and not grant.allows(scope):
             detail = (
-                f"this needs a key with the scope {scope}, this one has"
+                f"this call needs a key with the scope {scope}, this one has"
                 f" {', '.join(sorted(grant.scopes))}; create one with --scope {scope}"
             )
             if grant.is_test:
@@ -331,8 +331,8 @@ class KeyRates:
         """The tokens left, and the seconds until the call would be accepted; 0: it is accepted."""
         left, at = self._buckets.get(key_id, (float(self.burst), now))
         left = min(float(self.burst), left + (now - at) * self._per_second)
-        # A batch that is larger than the bucket takes a full bucket, so that it is accepted at some
-        # time.
+        # A batch that is larger than the bucket takes a full bucket, so that it is accepted
+        # eventually.
         needed = min(weight, self.burst)
         if needed > left:
             return 0, max(1, ceil((needed - left) / self._per_second))

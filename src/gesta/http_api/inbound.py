@@ -12,7 +12,7 @@ from gesta.intake.inbound.source import Challenge, Malformed
 
 #: The handlers read the body themselves: it is verified before it is parsed.
 RAW_JSON = "application/json; charset=utf-8"
-#: Tells Slack not to send it again.
+#: This tells Slack not to send the event again.
 NO_RETRY = {"X-Slack-No-Retry": "1"}
 _SLACK_HEADERS = {
     "X-Slack-Signature": "v0= and the HMAC-SHA256 of v0:timestamp:body under the signing secret",
@@ -48,7 +48,7 @@ async def _receive(call: Call, source: str, tenant: str, parts: tuple[str, ...])
     except Malformed as malformed:
         raise Problem(400, "malformed", str(malformed), headers=NO_RETRY) from None
     except UnknownFlow as error:
-        # The sender has done nothing wrong and sends it again; the log says what to do.
+        # The sender made no error and will send the event again; the log says what to do.
         call.pipeline.telemetry.crashed(f"inbound {source}", error)
         raise Problem(503, "flow_missing", "the event cannot be handled now") from None
     if isinstance(found, Challenge):

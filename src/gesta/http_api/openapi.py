@@ -201,7 +201,7 @@ def _parameters(route: Route, schemas: Schemas, flows: Mapping[str, Flow]) -> li
         ]
     headers = dict(route.headers)
     if route.scope is not None and route.method != "GET":
-        headers[ACTOR] = "The person on whose behalf the key acts; recorded"
+        headers[ACTOR] = "The person who acts through the key; gesta records the name"
     found += [
         {
             "name": name,
@@ -232,7 +232,7 @@ def _body(route: Route, schemas: Schemas, flows: Mapping[str, Flow]) -> Schema:
 
 
 def body_examples(route: Route, flows: Mapping[str, Flow]) -> dict[str, Any]:
-    """Bodies that work as they are; for submit one for every flow."""
+    """Example bodies that work unchanged; for submit, one for every flow."""
     requests = {name: submit_example(flow) for name, flow in sorted(flows.items())}
     if route.body is Submit:
         return requests
@@ -342,7 +342,7 @@ class Schemas:
             }
             self.components |= choices
         if Bulk in self._of:
-            # A condition that is null is none.
+            # A condition that is null does not count.
             self.components["Bulk"]["anyOf"] = [
                 {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
                 for name in CONDITIONS
@@ -371,13 +371,13 @@ def payload_schemas(flow: Flow) -> dict[str, Schema]:
 
 
 def submit_example(flow: Flow) -> Schema:
-    """A valid request of this flow."""
+    """An example of a valid request of this flow."""
     return {"flow": flow.name, "payload": payload_example(flow), "key": "order-7"}
 
 
 def payload_example(flow: Flow) -> Schema:
-    """What the flow says; else the fields that must be given, each with the simplest value that its
-    schema takes.
+    """The flow's own example; otherwise its required fields, each with the simplest value that its
+    schema allows.
     """
     if flow.example is not None:
         return dict(flow.example)

@@ -57,7 +57,7 @@ class Problem(Exception):
 
 
 def invalid(errors: Mapping[str, str]) -> Problem:
-    """Reports every field error at once."""
+    """Reports all field errors together."""
     detail = "; ".join(f"{name}: {error}" for name, error in errors.items())
     return Problem(422, "invalid", detail, errors=dict(errors))
 

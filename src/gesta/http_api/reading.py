@@ -137,9 +137,7 @@ def refuse_body(raw: bytes) -> None:
     silently.
     """
     if raw and raw.strip() != b"{}":
-        raise invalid(
-            {"body": "this route takes no body and would ignore it; send the call without one"}
-        )
+        raise invalid({"body": "this route takes no body; send the call without one"})
 
 
 def decode_query(query_string: bytes, route: Route) -> Asked:

@@ -104,7 +104,9 @@ async def submit(call: Call) -> Answer:
 
 
 async def submit_batch(call: Call) -> Answer:
-    """Submit up to 1,000 requests. Each gets a verdict; an invalid one affects no other."""
+    """Submit up to 1,000 requests. Each one gets a verdict; an invalid one does not affect the
+    others.
+    """
     if call.header("idempotency-key") is not None:
         raise Problem(400, "key_of_a_batch", "a batch has no key; give each request its own key")
     raws: list[msgspec.Raw] = call.body.requests
@@ -166,7 +168,7 @@ def _result(answer: object) -> BatchResult:
 async def show(call: Call) -> Answer:
     """The current state of a request, independent of view lag.
 
-    With `wait` the answer comes when the request has ended, or after that time.
+    With `wait`, the server answers when the request has ended, or after that time.
     """
     seconds = wait_seconds(call.query.wait)
     view = await view_of(call)
@@ -210,7 +212,7 @@ def before_id(asked: Paging) -> str | None:
 
 
 async def timeline(call: Call) -> Answer:
-    """Every event of a request, oldest first, also of a flow that this process does not declare."""
+    """Every event of a request, oldest first, even if this process does not declare its flow."""
     history = await _history(call)
     items = [event_representation(one, version) for version, one in enumerate(history, start=1)]
     return Answer(ListOf(items=items))
@@ -290,15 +292,15 @@ async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tupl
     """The payload as the flow's type, and the options; raises all errors of both at once."""
     grant = call.grant
     options = Options(
-        key,
-        grant.tenant,
-        asked.deliver_at,
-        None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
-        asked.priority,
-        asked.correlation_id,
-        asked.causation_id,
-        actor,
-        grant.is_test,
+        key=key,
+        tenant=grant.tenant,
+        deliver_at=asked.deliver_at,
+        ttl=None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
+        priority=asked.priority,
+        correlation_id=asked.correlation_id,
+        causation_id=asked.causation_id,
+        actor=actor,
+        test=grant.is_test,
     )
     try:
         flow = call.web.engine.flow(asked.flow)
@@ -326,7 +328,7 @@ def _of_payload(errors: Any) -> dict[str, str]:
 async def errors_beside(
     engine: Engine, tenant: str, _path: Mapping[str, str], given: dict[str, Any]
 ) -> dict[str, str]:
-    """All further errors of a body that is not a valid Submit: flow, payload, key and ids."""
+    """All other errors of a body that is not a valid Submit: flow, payload, key and ids."""
     key, correlation_id, causation_id = (
         text if isinstance(text := given.get(name), str) else None
         for name in ("key", "correlationId", "causationId")

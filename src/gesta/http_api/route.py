@@ -123,7 +123,7 @@ class Route:
     #: The content type of the body. The handler reads any other than JSON from `call.raw`.
     takes: str = JSON
     gives: str = JSON
-    #: A body that works as it is.
+    #: An example body that works unchanged.
     example: Any = None
     #: Headers that the route reads in addition to those of every route: name → meaning.
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -158,7 +158,7 @@ class _Protocol(HttpToolsProtocol):
 
     def look(self, now: float) -> None:
         """Abort the connection of a caller who does not read: a buffered answer would keep it open
-        for ever.
+        forever.
         """
         if not self.transport.get_write_buffer_size():
             self._unsent_since = None
@@ -225,14 +225,14 @@ class _Server(uvicorn.Server):
 
 
 #: The advice when the port is in use.
-REMEDY = "choose another one with --port or GESTA_API_PORT; `gesta serve --no-api` answers none"
+REMEDY = "choose another with --port or GESTA_API_PORT; `gesta serve --no-api` runs without the API"
 
 
 def bind(host: str, port: int, what: str = "port", remedy: str = REMEDY) -> socket.socket:
     """A listening socket; raises BadInput."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named: else asyncio leaves Nagle's algorithm on, and an answer in two parts
-    # waits for a delayed acknowledgement.
+    # The protocol is named, because otherwise asyncio leaves Nagle's algorithm on, and an answer in
+    # two parts waits for a delayed acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -114,7 +114,7 @@ async def suppress(call: Call) -> Answer:
 
 
 async def find_suppressed(call: Call) -> Answer:
-    """Why an address is suppressed; 404 when it is not.
+    """Why an address is suppressed; 404 if it is not.
 
     A POST, because URLs must not contain addresses.
     """

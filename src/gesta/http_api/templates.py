@@ -75,7 +75,7 @@ async def preview_template(call: Call) -> Answer:
 
 
 async def try_template(call: Call) -> Answer:
-    """Send a template as a normal request. The answer is that of submit."""
+    """Send a template as a normal request. The answer is the same as for a submit."""
     asked: TestSend = call.body
     code = call.params["code"]
     try:
@@ -130,7 +130,7 @@ def _of_this_body(errors: Mapping[str, str], names: Mapping[str, str]) -> dict[s
 
 
 async def try_endpoint(call: Call) -> Answer:
-    """Send a signed test message to an endpoint. The answer is that of submit."""
+    """Send a signed test message to an endpoint. The answer is the same as for a submit."""
     code = call.params["code"]
     flow, kind = call.engine.flows.get(webhook.NAME), webhook.ENDPOINT
     is_stored = bool(await call.engine.admin.config_version(kind, code, tenant=call.tenant))

@@ -27,7 +27,7 @@ _WINDOW = timedelta(days=3)
 
 
 async def authorize(call: Call) -> Answer:
-    """Reserve an amount; a capture takes it later. The answer is that of a submit."""
+    """Reserve an amount, to be captured later. The answer is the same as for a submit."""
     asked: Authorize = call.body
     operation = _FIRST.get(asked.flow, "authorize")
     call.body = Submit(asked.flow, {**asked.payload, "operation": operation}, asked.key)
@@ -40,40 +40,40 @@ async def show_transaction(call: Call) -> Answer:
 
 
 async def capture(call: Call) -> Answer:
-    """Take part or all of what was authorized."""
+    """Capture part or all of the authorized amount."""
     request, asked = await _transaction(call), call.body
     status = await request.capture(asked.amount, key=asked.key, final=asked.final, actor=call.actor)
     return _opened(request, status)
 
 
 async def post_reservation(call: Call) -> Answer:
-    """Transfer part or all of what was reserved."""
+    """Post part or all of the reserved amount."""
     request, asked = await _transaction(call), call.body
     status = await request.post(asked.amount, key=asked.key, final=asked.final, actor=call.actor)
     return _opened(request, status)
 
 
 async def refund(call: Call) -> Answer:
-    """Give part or all of what was captured back."""
+    """Return part or all of the captured amount."""
     request, asked = await _transaction(call), call.body
     status = await request.refund(asked.amount, key=asked.key, actor=call.actor)
     return _opened(request, status)
 
 
 async def void(call: Call) -> Answer:
-    """Release what was authorized and not captured."""
+    """Release the amount that was authorized and not captured."""
     request, asked = await _transaction(call), call.body
     return _opened(request, await request.void(key=asked.key, actor=call.actor))
 
 
 async def reverse(call: Call) -> Answer:
-    """Take a transaction back: void it, or refund it where it was captured."""
+    """Reverse a transaction: void it, or refund it if it was captured."""
     request, asked = await _transaction(call), call.body
     return _opened(request, await request.reverse(key=asked.key, actor=call.actor))
 
 
 async def reconcile(call: Call) -> Answer:
-    """Compare a gateway's ledger with the record, and correct the record. Safe to repeat."""
+    """Compare a gateway's ledger with gesta's record, and correct the record. Safe to repeat."""
     asked: Reconcile = call.body
     now = datetime.fromtimestamp(call.pipeline.runtime.now_ms() / 1000, UTC)
     until = asked.until or now

@@ -48,9 +48,9 @@ _KINDS: dict[str, type[RecordSent | RecordCompleted | RecordFailed | RecordUnkno
 
 
 class Take(Asked, frozen=True):
-    """Up to `limit` requests; waits up to `waitSeconds` for the first one.
+    """Leases up to `limit` requests; waits up to `waitSeconds` for the first one.
 
-    The lease is that of the flow unless given.
+    Without `leaseSeconds`, the lease lasts as long as the flow declares.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=ITEMS_MAX)] = 1
@@ -73,7 +73,7 @@ class Outcome(Asked, frozen=True):
 
     type: Literal["recordSent", "recordCompleted", "recordFailed", "recordUnknown"]
     token: Token
-    #: The worker's own count. The engine's count decides about retries; where they differ, both are
+    #: The worker's own count. The engine's count decides about retries; if they differ, both are
     #: recorded.
     attempts: Count
     id: str | None = None
@@ -133,7 +133,7 @@ async def show_work(call: Call) -> Answer:
 async def extend_lease(call: Call) -> Answer:
     """Extend the lease of work.
 
-    The answer also says whether the request is to be cancelled.
+    The answer also says whether the request was cancelled meanwhile.
     """
     (request_id, flow), asked = await _named(call), call.body
     lease = await call.engine.external.extend(
@@ -217,21 +217,21 @@ async def _named(call: Call) -> tuple[str, str]:
 
 def _work(item: WorkItem) -> Work:
     return Work(
-        item.flow,
-        item.id,
-        item.token,
-        iso(item.lease_until),
-        item.attempt,
-        item.key,
-        msgspec.json.decode(item.payload, type=dict[str, Any]),
-        item.correlation_id,
-        iso(item.created_at),
-        None if item.due_at is None else iso(item.due_at),
-        None if item.expires_at is None else iso(item.expires_at),
-        item.priority,
-        item.cancel_requested,
-        item.operation,
-        item.amount,
+        flow=item.flow,
+        id=item.id,
+        token=item.token,
+        lease_until=iso(item.lease_until),
+        attempt=item.attempt,
+        key=item.key,
+        payload=msgspec.json.decode(item.payload, type=dict[str, Any]),
+        correlation_id=item.correlation_id,
+        created_at=iso(item.created_at),
+        due_at=None if item.due_at is None else iso(item.due_at),
+        expires_at=None if item.expires_at is None else iso(item.expires_at),
+        priority=item.priority,
+        cancel_requested=item.cancel_requested,
+        operation=item.operation,
+        amount=item.amount,
     )
 
 

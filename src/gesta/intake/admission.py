@@ -1,6 +1,6 @@
 """Refuses new requests while the disk is full or the backlog is too long.
 
-The check runs at most once a second, and only while requests come in.
+The check runs at most once a second, and only while requests arrive.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ from gesta.runtime.clock import Runtime, spawn
 from gesta.runtime.settings import Settings
 
 PERIOD_SECONDS = 1.0
-#: A slow check, as of a long backlog, runs less often: at most this share of the time.
+#: A slow check, for instance of a long backlog, runs less often: it uses at most this share of the
+#: time.
 SHARE_MAX = 0.05
 BACKLOG_RETRY_SECONDS = 10.0
 DISK_RETRY_SECONDS = 60.0
@@ -31,7 +32,7 @@ class Admission:
         settings: Settings,
         runtime: Runtime,
     ) -> None:
-        """`position`: up to where the log is projected."""
+        """`position`: the position up to which the log is projected."""
         self._stores, self._position, self._runtime = stores, position, runtime
         self._backlog_max, self._disk_free_min = (
             settings.backlog_max,
@@ -92,7 +93,7 @@ class Admission:
                     f"{self._stores.name}: {self._backlog_max:,} requests or more are waiting"
                     " already, which is the limit (backlog_max)"
                 ),
-                "See that `gesta serve` works on it, and for what is paused: gesta pause",
+                "Check that `gesta serve` runs on it, and what is paused: gesta pause",
                 BACKLOG_RETRY_SECONDS,
             )
         return None

@@ -53,16 +53,16 @@ from gesta.runtime.component import Process, repeat
 BATCH = 100
 #: Jobs that wait for the end of their request in this process.
 HELD_MAX = 1_000
-#: How long a job is held before it is put back. Most requests end much sooner.
+#: How long a job stays leased before it is put back. Most requests end much sooner.
 HOLD_SECONDS = 5.0
-#: A held job's request is looked at after this, then after twice as long, and so on.
+#: The request of a leased job is checked after this time, then after twice that time, and so on.
 FIRST_LOOK_SECONDS = 0.05
-#: A job that was put back comes again after this, at the earliest and the latest.
+#: The shortest and longest delay of a job that was put back.
 AGAIN_MS_MIN, AGAIN_MS_MAX = 1_000, 600_000
-#: As of BullMQ's own workers, a lease that ended costs a repeat and nothing else.
+#: As with BullMQ's own workers, a lease that ended only causes a repetition.
 LEASE_SECONDS = 10.0
 RENEWAL_SECONDS = 2.0
-#: A queue signals when a job was put; should it not, this is how long a job lies unnoticed.
+#: A queue signals when a job was put. If a signal is lost, a job waits at most this long.
 POLL_SECONDS = 1.0
 #: The shortest pause after a look that found nothing.
 PAUSE_SECONDS = 0.1
@@ -80,7 +80,7 @@ class Held(msgspec.Struct):
     key: Key
     since: float
     look_at: float
-    #: Whether the request was there before this job was first taken.
+    #: Whether the request existed before this job was first taken.
     is_repeat: bool = False
 
 
@@ -106,13 +106,13 @@ class Adoption:
         self._forget()
 
     async def run(self) -> None:
-        """Adopt for ever."""
-        # A crash left jobs under the last token, of which nothing is known here.
+        """Adopt jobs forever."""
+        # A crash left jobs under the last token; this process does not know them.
         self._forget()
         await repeat(self._turn, "adoption", self._process, outage=self._forget)
 
     async def stop(self) -> None:
-        """Answer what has ended, and give the rest to other processes."""
+        """Answer the jobs whose requests have ended, and release the others to other processes."""
         held, self._held = self._held, []
         try:
             await self._answer(held, is_last=True)
@@ -120,7 +120,7 @@ class Adoption:
             self._telemetry.store_failed("adoption", error)
 
     def _forget(self) -> None:
-        """Go on under a new token: the jobs of the last one come back when its lease ends."""
+        """Continue under a new token: the jobs of the last one come back when its lease ends."""
         self._held.clear()
         self._token, self._renewed_at = self._process.ids.new(), float("-inf")
 
@@ -135,7 +135,9 @@ class Adoption:
             await self._jobs.ready(pause)
 
     async def step(self) -> int:
-        """Take and adopt one batch, answer what has ended; how many jobs were taken."""
+        """Take and adopt one batch, and answer jobs whose requests have ended. Returns how many
+        jobs were taken.
+        """
         free = min(BATCH, HELD_MAX - len(self._held))
         taken: list[ForeignJob] = []
         if free > 0:
@@ -154,7 +156,7 @@ class Adoption:
         return len(taken)
 
     async def _take(self, flows: Sequence[str], free: int) -> list[ForeignJob]:
-        """From all queues at once; each by itself where one of them cannot be used."""
+        """From all queues in one call; from each one separately if one of them cannot be used."""
         if not flows:
             return []
         try:
@@ -214,7 +216,9 @@ class Adoption:
     async def _stalled_too_often(
         self, fresh: Sequence[tuple[ForeignJob, Complete]]
     ) -> list[tuple[ForeignJob, Refusal]]:
-        """Jobs that BullMQ wants failed, unless their request exists and says how they end."""
+        """Jobs that BullMQ wants to fail, unless their request exists and determines how they
+        end.
+        """
         failing = {
             key_of(job.flow, one): job for job, one in fresh if job.deferred_failure is not None
         }
@@ -290,7 +294,7 @@ class Adoption:
         self._held.append(Held(kept, key, now, now, is_repeat))
 
     async def _answer(self, held: Sequence[Held], *, is_last: bool = False) -> None:
-        """Answer the jobs whose requests have ended; the others are held on, or put back."""
+        """Answer the jobs whose requests have ended; the others stay leased or are put back."""
         if not held:
             return
         found, _ = await self._loader.load([one.key for one in held])
@@ -336,7 +340,7 @@ class Adoption:
         if is_last:
             return PutBack(one.job, is_adopted=True)
         now_ms = self._runtime.now_ms()
-        # The older a request, the longer it may still take.
+        # The older a request is, the longer it may still take.
         again_ms = (now_ms - state.created_at) // 2
         if state.due_at is not None and state.due_at > now_ms:
             again_ms = state.due_at - now_ms + AGAIN_MS_MIN
@@ -356,7 +360,7 @@ class Adoption:
 
 
 def _has_ended(state: State) -> bool:
-    """Whether nothing more happens by itself. An unknown outcome waits for a person."""
+    """Whether nothing more happens automatically: an unknown outcome may wait for a person."""
     outcome = outcome_of(state)
     return outcome is not None and not isinstance(outcome, Unknown)
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 from gesta.runtime.clock import Runtime, sleep
 
-#: Several tenants are active when requests of different ones came within this time.
+#: Several tenants are active if requests of different tenants arrived within this time.
 TOGETHER_SECONDS = 1.0
-#: Requests of a batch that are appended at once then.
+#: How many requests of a batch are then appended in one part.
 PART = 100
 #: After each part a batch waits for the projector, and then this many times as long as the part
 #: took: it uses a tenth of the capacity.
@@ -29,7 +29,7 @@ class BatchThrottle:
         self._changed_at = float("-inf")
 
     def saw(self, tenant: str) -> None:
-        """Note a request of another tenant than the one before."""
+        """Note a request of a tenant other than the previous one."""
         if self.tenant:
             self._changed_at = self._runtime.monotonic()
         self.tenant = tenant

@@ -34,10 +34,10 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     request_id: str
     #: The data subject, where the payload names one.
     about: str | None = None
-    #: The caller's own id is its id and its key.
+    #: The caller chose the id, which is also its key.
     is_own: bool = False
     warnings: tuple[SubmitWarning, ...] = ()
-    #: How it begins, where the flow says so: the first operation, and its facts.
+    #: The first operation and its facts, if the flow defines them.
     opening: tuple[str, dict[str, Any]] | None = None
 
 

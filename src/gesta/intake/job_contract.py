@@ -83,7 +83,7 @@ class JobReading:
 
     def read(self, job: ForeignJob, now_ms: int) -> Meaning:
         if job.data is None:
-            return Refusal(self.tenant, f"data: {job.size} bytes are too many for a job")
+            return Refusal(self.tenant, f"data: {job.size} bytes are too large for a job")
         try:
             data = msgspec.json.decode(job.data)
         except (msgspec.DecodeError, UnicodeError):

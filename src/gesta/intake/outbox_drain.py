@@ -46,13 +46,14 @@ class OutboxDrain:
         self._outbox, self._intake, self._flows, self._is_leader = outbox, intake, flows, is_leader
         self._process, self._runtime = process, process.runtime
         self._telemetry = process.telemetry
-        #: Rows that this code cannot prepare, because of a bug. They stay; the others go on.
+        #: Rows that this code cannot prepare, because of a bug. They stay in the outbox; the others
+        #: are drained.
         self._broken: list[str] = []
         self._undeclared: set[str] = set()
         self._look_at = float("-inf")
 
     async def run(self) -> None:
-        """Drain for ever."""
+        """Drain the outbox forever."""
         await repeat(self._turn, "outbox", self._process)
 
     async def _turn(self) -> None:
@@ -62,7 +63,7 @@ class OutboxDrain:
             await sleep(self._runtime, POLL_SECONDS if is_leader else STAND_BY_SECONDS)
 
     async def step(self, age_ms: int = 0) -> int:
-        """Drain one batch; how many rows it had."""
+        """Drain one batch; returns how many rows it had."""
         rows = await self._outbox.waiting(list(self._flows), age_ms, self._broken, BATCH)
         appends = await self._prepared(rows) if rows else {}
         if appends:
@@ -114,7 +115,7 @@ class OutboxDrain:
                 if verdict.content == append.claim.content:
                     command = Withdraw(
                         "duplicate",
-                        f"request {verdict.request_id} asked for the same under this key",
+                        f"request {verdict.request_id} has the same key and content",
                     )
                 else:
                     command = Withdraw(

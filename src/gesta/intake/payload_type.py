@@ -23,13 +23,14 @@ from gesta.security.field_encryption import MARK, forged
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 NO_TESTS = (
-    "this flow takes no test requests: a test may reach only the sandbox. If the executor acts only"
+    "this flow does not accept test requests, because a test may reach only the"
+    " sandbox. If the executor acts only"
     " through attempt.http and attempt.mail, declare the flow with @flow(…, effects='attempt')"
 )
 
 
 class PayloadType(msgspec.Struct, frozen=True):
-    """What is known of a flow's payloads before the first one arrives."""
+    """What is known about a flow's payloads before the first one arrives."""
 
     flow: Flow
     encode: Callable[[Payload], bytes]
@@ -97,13 +98,15 @@ class PayloadType(msgspec.Struct, frozen=True):
             wrong = {"id": "the payload's own id must be a UUID: 36 characters, lower case"}
             raise InvalidRequest(self.flow.name, wrong)
         if options.key not in (None, own):
-            wrong = {"key": "the payload brings its own id, which is the key; leave this one out"}
+            wrong = {
+                "key": "the payload has its own id, which is also the key; leave this field out"
+            }
             raise InvalidRequest(self.flow.name, wrong)
         return own, msgspec.structs.replace(options, key=own)
 
 
 def _data_subject(payload: Payload) -> tuple[str | None, dict[str, str]]:
-    """The data subject that the payload names, and what is wrong with that name."""
+    """The data subject that the payload names, and the error in that name."""
     name = subject_name(type(payload))
     if name is None:
         return None, {}

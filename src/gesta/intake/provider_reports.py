@@ -70,14 +70,14 @@ class ReportContext:
     now_ms: int
     #: `{public_url}/v1/reports`; empty where providers are not asked to report.
     address: str
-    #: For a trial, where certificates may come from beside the provider's own hosts; empty:
-    #: nowhere.
+    #: For trials: further hosts that certificates may come from; empty: only the provider's own
+    #: hosts.
     scratch_url: str
     #: One GET through the guard; raises TransportError.
     fetch: Callable[[str], Awaitable[HttpResponse]]
 
 
-#: What was posted → the reports in it. Raises InvalidSignature where it is not the provider's.
+#: The posted request → the reports in it. Raises InvalidSignature if the provider did not sign it.
 Read = Callable[[Incoming, ReportContext], Awaitable[Sequence[ProviderReport]]]
 
 
@@ -140,9 +140,8 @@ class Reports:
     ) -> ReportResult:
         """Verify and record.
 
-        Raises InvalidSignature, always the same, for whatever is not genuine;
-        StoreError when it has to come
-        again.
+        Raises InvalidSignature, always the same, for a report that is not genuine; StoreError if
+        the provider has to repeat it.
         """
         flow = self._flows.get(provider)
         if flow is None or flow.reports is None or not TENANT.fullmatch(tenant):

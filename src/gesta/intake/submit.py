@@ -35,7 +35,7 @@ from gesta.security.field_encryption import MARK
 from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import Clear, SubjectKeys
 
-#: Payloads encrypted in one go: a matter of milliseconds in which nothing else runs.
+#: How many payloads are encrypted in one step; nothing else runs for these milliseconds.
 ENCRYPTED_MAX = 250
 #: Requests of a batch that are prepared before other tasks run.
 TURN = 300
@@ -62,11 +62,11 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """Something that asked for a request and cannot become one."""
+    """A job or row that asked for a request but cannot become one."""
 
     flow: str
     tenant: str
-    #: The id of its dead letter: the same for the same thing.
+    #: The id of its dead letter; the same each time.
     request_id: str
     reason: Literal["conflict", "invalid_request"]
     #: Without content and credentials.
@@ -158,7 +158,9 @@ class Intake:
     async def submit_each(
         self, requests: list[tuple[Payload, Options]]
     ) -> list[Accepted | Conflict | InvalidRequest]:
-        """As `submit_many`, but an invalid one keeps no other from being accepted."""
+        """As `submit_many`, but an invalid request does not prevent the others from being
+        accepted.
+        """
         drafts: list[Draft] = []
         refused: dict[int, InvalidRequest] = {}
         for number, (payload, options) in enumerate(requests):
@@ -175,17 +177,16 @@ class Intake:
         ]
 
     async def prepare(self, rows: Sequence[Raw]) -> list[Append | Invalid]:
-        """The first events of requests that other programs wrote to the outbox; or what is wrong
-        with them.
-        """
+        """The first events of requests that other programs wrote to the outbox, or their errors."""
         found = [await self._draft_of(row) for row in rows]
         appends = iter(await self._appends([one for one in found if isinstance(one, Draft)]))
         return [next(appends) if isinstance(one, Draft) else one for one in found]
 
     async def refuse(self, refusals: Sequence[Refused]) -> None:
-        """Record dead letters for what is no request. Recording the same one again does nothing.
+        """Record dead letters for jobs that are not valid requests. Recording the same one again
+        does nothing.
 
-        Nothing of the content is kept: what does not fit its type cannot be encrypted.
+        The content is not kept, because data that does not fit its type cannot be encrypted.
         """
         now, appends = self._runtime.now_ms(), []
         for one in refusals:

@@ -29,7 +29,8 @@ class Options(msgspec.Struct, frozen=True, gc=False):
     actor: Actor | None = None
     #: A test request: it reaches the sandbox only.
     test: bool = False
-    #: Who asks, where it is the engine itself (domain/status_events.py). Never a caller's to say.
+    #: The source, if the engine itself submits (domain/status_events.py). A caller can never set
+    #: it.
     source: str = "gesta"
 
 
@@ -42,7 +43,7 @@ def is_plain(options: Options) -> bool:
     if options.actor is not None:
         return False
     if key is None:
-        # 5.0 equals 5 and is none.
+        # 5.0 equals 5 but is not an int.
         return options == NO_OPTIONS and type(options.priority) is int
     if type(key) is not str or not key.isascii() or not 0 < len(key) <= KEY_LENGTH_MAX:
         return False
@@ -50,7 +51,7 @@ def is_plain(options: Options) -> bool:
 
 
 def option_errors(options: Options) -> dict[str, str]:
-    """Option → what is wrong with it."""
+    """Option → its error."""
     if _is_usual(options):
         return {}
     errors = tenant_errors(options.tenant)
@@ -95,7 +96,7 @@ def _is_usual(options: Options) -> bool:
 
 @lru_cache(maxsize=1_024)
 def _is_tenant(text: str) -> bool:
-    # Kept, because a process asks of a few tenants again and again.
+    # Cached, because a process asks about the same few tenants again and again.
     return TENANT.fullmatch(text) is not None
 
 
@@ -109,9 +110,9 @@ def filter_errors(status: object, limit: object) -> dict[str, str]:
     """Errors in the filter of a list."""
     errors = {}
     if status is not None and status not in STATUSES:
-        errors["status"] = f"{status!r} is no status; known: {', '.join(STATUSES)}"
+        errors["status"] = f"{status!r} is not a status; known: {', '.join(STATUSES)}"
     if type(limit) is not int or limit < 1:
-        errors["limit"] = "a whole number from 1 on"
+        errors["limit"] = "a whole number, 1 or more"
     return errors
 
 
@@ -123,7 +124,7 @@ def subject_errors(subject: object, tenant: object) -> dict[str, str]:
     except UnicodeEncodeError:
         is_text = False
     if not is_text:
-        errors["subject"] = "the text that tells who it is, and not an empty one"
+        errors["subject"] = "a text that identifies the person; it must not be empty"
     return errors
 
 
@@ -131,7 +132,7 @@ def is_text(value: object) -> bool:
     if not isinstance(value, str) or not 0 < len(value) <= KEY_LENGTH_MAX:
         return False
     try:
-        # Half a surrogate pair is a str, but no text that could be stored.
+        # A lone surrogate is a valid str but cannot be stored.
         return value.isascii() or bool(value.encode())
     except UnicodeEncodeError:
         return False

@@ -1,4 +1,4 @@
-"""Slow endpoints: an HTTP handler that is answered with 202 and executed as a request.
+"""Slow endpoints: calls of an HTTP handler are answered with 202 and executed as requests.
 
 Use the module of the framework: `gesta.jobs.starlette`, `gesta.jobs.fastapi` or
 `gesta.jobs.litestar`.

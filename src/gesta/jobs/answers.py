@@ -54,8 +54,8 @@ class JobProblem(Exception):
 
 
 def of_program(what: str, function: Callable[[A], T], argument: A) -> T:
-    """The answer of a function that the program gave. Its errors are logged, and not the caller's
-    to see: raises JobProblem.
+    """The result of a function of the program. Its errors are logged and hidden from the caller:
+    raises JobProblem.
     """
     try:
         return function(argument)
@@ -67,7 +67,7 @@ def of_program(what: str, function: Callable[[A], T], argument: A) -> T:
 
 
 def problem_of(error: Exception) -> JobProblem | None:
-    """The answer to an error of gesta; None: the error is not the caller's to see."""
+    """The answer to an error of gesta; None: the caller must not see the error."""
     match error:
         case JobProblem():
             return error
@@ -78,7 +78,7 @@ def problem_of(error: Exception) -> JobProblem | None:
         case e.NotFound():
             return JobProblem(404, "not_found", "There is no such job")
         case e.Refused(code="in_doubt"):
-            text = "It is unknown what the handler did; a person has to decide about the job"
+            text = "The outcome of the handler is unknown; a person has to resolve the job"
             return JobProblem(409, "unknown_outcome", text)
         case e.Refused():
             return JobProblem(409, "refused", "The job has ended")

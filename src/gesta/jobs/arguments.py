@@ -1,4 +1,4 @@
-"""The parameters of a handler: which ones are stored, and how a stored value becomes one again."""
+"""The parameters of a handler: which ones are stored, and how a stored value is converted back."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Parameters:
         return found if self.request is None else {**found, self.request: JobRequest(call)}
 
     def of_job(self, job: StoredJob) -> dict[str, Any]:
-        """The arguments of a job that another service created: by name from its route and query,
-        every other one is its payload. Raises ValueError.
+        """The arguments of a job that another service created: by name from its route and query;
+        the remaining one is its payload. Raises ValueError.
         """
         query = {
             name: values if name in self.kinds and self.kinds[name].is_collection else values[-1]
@@ -127,20 +127,20 @@ def _refusal(parameter: inspect.Parameter, hint: Any) -> str:
     said = f"the parameter {parameter.name!r}"
     if _is_dependency(parameter.default) or any(map(_is_dependency, get_args(hint)[1:])):
         return (
-            f"{said} is a dependency: it exists only while the call is answered. Open it inside the"
+            f"{said} is a dependency, which exists only during the HTTP call. Open it inside the"
             " handler"
         )
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return "the handler must name its parameters"
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        return f"{said} is positional-only, and the handler is called by names"
+        return f"{said} is positional-only, but gesta calls the handler with keyword arguments"
     if mentions(hint, is_of_framework):
         return (
-            f"{said} exists only while the call is answered, and cannot be stored. Of an upload,"
-            " take the bytes"
+            f"{said} exists only during the HTTP call and cannot be stored. For an upload, declare"
+            " bytes"
         )
     if mentions(hint, is_secret) or _takes_secret_header(parameter, hint):
-        return f"{said} has a secret, and secrets are never stored"
+        return f"{said} is a secret, and secrets are never stored"
     return ""
 
 

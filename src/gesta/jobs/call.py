@@ -1,5 +1,5 @@
-"""The call of an endpoint as it is stored: the arguments of the handler, and no other headers than
-those that were allowed.
+"""The call of an endpoint as it is stored: the arguments of the handler, and only the allowed
+headers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -88,7 +88,7 @@ def checked_headers(endpoint: str, allowed: Iterable[str]) -> frozenset[str]:
     """The names of headers that are stored, in lower case. Raises BadFlow for secrets."""
     names = frozenset(name.lower() for name in allowed)
     if secret := names & SECRET_HEADERS:
-        raise BadFlow(endpoint, f"headers={min(secret)!r}: it is a secret and never stored")
+        raise BadFlow(endpoint, f"headers={min(secret)!r}: gesta never stores secrets")
     return names
 
 
@@ -111,9 +111,9 @@ def gathered(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str | Non
 
 
 def job_id_of(text: str | None) -> str | None:
-    """The client's id in lower case. Raises ValueError if it is none."""
+    """The client's id in lower case. Raises ValueError if it is not a job id."""
     if text is None:
         return None
     if not is_id(text.lower()) or text.lower() == EMPTY_ID:
-        raise ValueError(f"{text[:64]!r} is no job id")
+        raise ValueError(f"{text[:64]!r} is not a job id")
     return text.lower()

@@ -33,8 +33,8 @@ Handler = Callable[[EndpointCall], Awaitable[Any]]
 class EndpointOptions:
     """How the jobs of an endpoint are executed."""
 
-    #: What follows an attempt of which the outcome is unknown, because the handler raised, took too
-    #: long or its process died. `resend`: the handler runs again. `manual`: a person decides.
+    #: What follows an attempt with an unknown outcome: the handler raised, exceeded its time limit,
+    #: or its process died. `resend`: the handler runs again. `manual`: a person decides.
     on_unknown: UnknownPolicy
     max_retries: int = 3
     timeout_seconds: float = 1_800.0
@@ -88,13 +88,13 @@ class Endpoint:
 
 
 def check_storable(call: EndpointCall) -> None:
-    """Raises JobProblem for a call that is too large, or no JSON."""
+    """Raises JobProblem for a call that is too large or not JSON."""
     try:
         # JSON has no NaN and no Infinity, which msgspec would write as null.
         json.dumps(call.arguments, allow_nan=False)
         size = len(msgspec.json.encode(call))
     except (ValueError, TypeError, OverflowError, RecursionError):
-        text = "The call has a text that is not Unicode or a number that JSON does not have"
+        text = "The call has a text that is not valid Unicode, or a number that JSON cannot express"
         raise JobProblem(400, "bad_call", text) from None
     if size > CALL_BYTES_MAX:
         text = f"The call has {size:,} bytes, and {CALL_BYTES_MAX:,} is the maximum"
@@ -120,11 +120,11 @@ def endpoint_of(
     encode: Callable[[Any], bytes],
     takes_body: bool,
 ) -> Endpoint:
-    """`encode` makes JSON of a result. Raises BadFlow for options that cannot be."""
+    """`encode` makes JSON of a result. Raises BadFlow for invalid options."""
     if options.body not in (None, "json", "text"):
         raise BadFlow(name, "body must be 'json' (required) or 'text'; without it: JSON, or none")
     if options.body is not None and not takes_body:
-        raise BadFlow(name, "body= is for a handler that takes the request; this one does not")
+        raise BadFlow(name, "body= is only for a handler that takes the request; this one does not")
     if options.on_unknown not in ("resend", "manual"):
         raise BadFlow(name, "on_unknown must be 'resend' (run the handler again) or 'manual'")
     call: type[EndpointCall] = msgspec.defstruct(  # type: ignore[assignment]
@@ -150,11 +150,11 @@ def endpoint_of(
         name,
         call,
         execute,
-        # A handler that may run again may also be left half done.
+        # A handler that may run again may also be left unfinished.
         Rules(retry, options.on_unknown, cancels_unknown=options.on_unknown == "resend"),
         timeout_seconds=options.timeout_seconds,
         concurrency=options.concurrency,
-        # The start of an attempt is on record: clients see InProgress.
+        # The start of an attempt is recorded, so that clients see InProgress.
         journal=True,
         request_id=lambda payload: payload.id,
         reasons=frozenset({"BAD_ARGUMENTS", "RESULT_NOT_STORABLE", "RESULT_TOO_LARGE"}),
@@ -173,7 +173,9 @@ def endpoint_of(
 async def _keep(
     value: Any, encode: Callable[[Any], bytes], call: EndpointCall, attempt: Attempt
 ) -> Outcome:
-    """Keep the result before the outcome is recorded: a completed job has its result."""
+    """Store the result before the outcome is recorded, so that a completed job always has its
+    result.
+    """
     if value is None:
         return Done()
     try:
@@ -189,7 +191,7 @@ async def _keep(
     try:
         await attempt.records.put_result(attempt.request_id, result, about=about)
     except Erased:
-        return Rejected("subject_erased", "the person it is about was erased while it ran")
+        return Rejected("subject_erased", "a data subject was erased while the handler ran")
     return Done()
 
 
@@ -200,7 +202,7 @@ def options_of(name: str, given: Mapping[str, Any]) -> EndpointOptions:
     if "on_unknown" not in given:
         raise BadFlow(
             name,
-            "choose on_unknown: what follows when the handler raises, takes too long or its process"
-            " dies. 'resend' runs it again; 'manual' stops until a person decides",
+            "choose on_unknown: what follows if the handler raises, exceeds its time limit, or its"
+            " process dies. 'resend' runs it again; 'manual' stops until a person decides",
         )
     return EndpointOptions(**given)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: The longest a poll waits, and how often a stream looks for changes.
 WAIT_SECONDS_MAX, LOOK_SECONDS = 60.0, 0.25
-#: A stream says at least so often that it is alive.
+#: A stream sends a sign of life at least this often.
 ALIVE_SECONDS = 15.0
 
 #: (headers in lower case) → the tenant.
@@ -166,7 +166,7 @@ class EndpointsCore(ABC):
         try:
             body = msgspec.json.encode(await self.read(made))
         except NotFound:
-            text = "The job of this id has ended and was removed; it is not executed again"
+            text = "The job with this id has ended and was removed; it is not executed again"
             raise JobProblem(410, "gone", text) from None
         return Answer(202, body, headers={"Location": f"{self.path}/{made.id}"})
 
@@ -198,7 +198,7 @@ class EndpointsCore(ABC):
         return representation(state, result, endpoint.options.max_retries)
 
     async def wait(self, request: Request, seconds: float) -> None:
-        """Until the job ends, at most so long."""
+        """Waits until the job ends, but not longer than this."""
         if seconds > 0:
             try:
                 await request.outcome(timeout=min(seconds, WAIT_SECONDS_MAX))
@@ -206,7 +206,7 @@ class EndpointsCore(ABC):
                 return
 
     async def follow(self, request: Request) -> AsyncIterator[JobRepresentation | None]:
-        """The job as it is and after each change, until it ends; None now and then."""
+        """The job as it is and after each change, until it ends; None as a sign of life."""
         runtime, last, silent = self.engine.pipeline.runtime, None, 0.0
         while True:
             job = await self.read(request)

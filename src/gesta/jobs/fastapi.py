@@ -53,7 +53,7 @@ class Endpoints(_Endpoints):
                 "headers": {"Location": {"schema": {"type": "string"}}},
             },
             400: {
-                "description": "Bad request; FastAPI itself answers a body that is no JSON",
+                "description": "Bad request; FastAPI itself answers if the body is not JSON",
                 "content": {**problems, "application/json": {"schema": {"type": "object"}}},
             },
             **{

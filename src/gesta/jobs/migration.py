@@ -1,7 +1,7 @@
 """Turns jobs that were stored as one JSON text into hashes, while services use the store.
 
-Every job is compared and replaced in one step, so no change of another program is lost. What is a
-hash already is not looked at: an interrupted migration goes on where it was.
+Every job is compared and replaced in one step, so no change of another program is lost. Existing
+hashes are skipped, so an interrupted migration continues where it stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TextJobs(Protocol):
 @dataclass(frozen=True)
 class Migrated:
     hashes: int
-    #: Ids of jobs that could not be read, or changed all the time. They are as they were.
+    #: Ids of jobs that could not be read, or kept changing. They are unchanged.
     left: tuple[str, ...]
 
 

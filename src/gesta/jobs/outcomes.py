@@ -1,10 +1,12 @@
-"""What a handler raises to say how its job ended. After any other exception it is unknown."""
+"""The exceptions with which a handler decides how its job ends. After any other exception it is
+unknown.
+"""
 
 from gesta.errors import GestaError
 
 
 class JobFailed(GestaError):
-    """The job failed for good. Clients read code and message, so write nothing private."""
+    """The job failed permanently. Clients see code and message, so include nothing private."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -12,7 +14,7 @@ class JobFailed(GestaError):
 
 
 class TryAgain(GestaError):
-    """The handler definitely did nothing; try again, at the earliest after so many seconds."""
+    """The handler definitely did nothing; try again, at the earliest after this many seconds."""
 
     def __init__(self, code: str, message: str, *, after_seconds: float = 0.0) -> None:
         super().__init__(f"{code}: {message}")

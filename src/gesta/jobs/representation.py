@@ -8,7 +8,7 @@ import msgspec
 from gesta.domain.state import State
 from gesta.domain.stored_job import JobError, JobStatus, moment
 
-#: `Unknown`: the handler was cut off, and a person has to find out what it did.
+#: `Unknown`: the outcome of the handler is unknown, and a person has to resolve the job.
 StatusText = Literal[
     "Queued", "Scheduled", "InProgress", "Completed", "Failed", "Canceled", "Unknown"
 ]
@@ -49,7 +49,7 @@ def retries_of(state: State) -> int:
 
 
 def error_of(state: State) -> JobError | None:
-    """Code and message for clients. The text of an unexpected exception is not for them."""
+    """Code and message for clients. They never see the text of an unexpected exception."""
     if state.status == "completed" or not state.reason:
         return None
     if state.reason in ("unexpected_error", "lease_lost", "timeout"):

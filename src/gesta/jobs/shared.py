@@ -1,7 +1,7 @@
 """Jobs that other services create: claimed, adopted as requests under their own ids, and completed.
 
-Hash and request have the same id, so however often a process dies, a job is one request. Calls over
-HTTP get a hash, too, which the same claim leads to the request that exists already.
+Hash and request have the same id, so a job is one request, however often a process dies. Calls over
+HTTP also get a hash; the same claim then finds the existing request.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
 #: How long a claim lasts, and how often it is renewed.
 LEASE_SECONDS, BEAT_SECONDS = 60.0, 15.0
-#: Between two looks: while jobs run or came, and while there are none.
+#: The pause between two checks: while there are jobs, and while there are none.
 BUSY_SECONDS, IDLE_SECONDS = 0.1, 1.0
-#: Jobs that one process holds at most.
+#: How many claimed jobs one process has at most.
 HELD_MAX = 50
-#: A job at which the store fails so often in a row, and at no other job, is itself the reason.
+#: If the store fails this many times in a row for one job, and for no other job, the job is the
+#: cause.
 FAILURES_MAX = 3
 _log = logging.getLogger("gesta.jobs")
 
@@ -56,8 +57,8 @@ def shared_jobs(
             other = tenants.setdefault(place, tenant)
             if other != tenant:
                 raise BadSettings(
-                    f"jobs_url: tenants {other!r} and {tenant!r} have the same jobs; give each a"
-                    " server, a database (/1) or a prefix (?prefix=acme) of its own"
+                    f"jobs_url: tenants {other!r} and {tenant!r} use the same jobs; give each one"
+                    " a server, a database (/1) or a prefix (?prefix=acme) of its own"
                 )
     return {
         tenant: SharedJobs(url, tenant=tenant, endpoints=endpoints) for tenant, url in urls.items()
@@ -75,7 +76,7 @@ class SharedJobs:
         self._held: dict[str, tuple[Held, Request]] = {}
         #: Claimed and not yet adopted. They stay when the store fails in between.
         self._claimed: list[ClaimedJob] = []
-        #: Job → how often in a row the store failed at it.
+        #: Job → how often in a row the store failed for it.
         self._failures: dict[str, int] = {}
         #: Jobs that cannot be read, each logged once.
         self._quarantined: set[str] = set()
@@ -85,13 +86,13 @@ class SharedJobs:
     @property
     def store(self) -> Jobs:
         if self._ports is None:
-            raise StoreError("the job store is not open yet; it is tried again")
+            raise StoreError("the job store is not open yet; gesta will try again")
         return self._ports.job_store
 
     @property
     def engine(self) -> Engine:
         if self._engine is None:
-            raise StoreError("the engine is not running yet; it is tried again")
+            raise StoreError("the engine is not running yet; gesta will try again")
         return self._engine
 
     async def run(self, engine: Engine) -> None:
@@ -117,7 +118,9 @@ class SharedJobs:
             self._ports = None
 
     async def mirror(self, event: Event) -> None:
-        """A handler of `created`: the hash of a request. One that another service made stays."""
+        """A handler of `created`: writes the hash of a request. A hash that another service made
+        stays.
+        """
         try:
             request = await self.engine.request(
                 event.request_id, flow=event.flow, tenant=self._tenant
@@ -174,7 +177,7 @@ class SharedJobs:
             del self._claimed[0]
 
     def _quarantine(self, pipeline: Pipeline, job_id: str, error: Exception) -> None:
-        """Hold a job that cannot be read no longer. It is claimed again when its claim expires."""
+        """Stop working on a job that cannot be read. It is claimed again when its claim expires."""
         self._held.pop(job_id, None)
         self._failures.pop(job_id, None)
         if job_id not in self._quarantined:
@@ -182,7 +185,7 @@ class SharedJobs:
             pipeline.telemetry.quarantined("shared job", job_id, 0, error)
 
     async def _adopt(self, claimed: ClaimedJob) -> None:
-        """Submit the job as a request of its own id, unless that exists."""
+        """Submit the job as a request with the same id, unless that exists."""
         job, held = claimed.job, claimed.held
         try:
             request = await self.engine.request(job.id, flow=job.name, tenant=self._tenant)
@@ -201,7 +204,7 @@ class SharedJobs:
         self._held[job.id] = held, request
 
     async def _refuse(self, held: Held, error: Exception) -> None:
-        """Fail a job that cannot be adopted, so that it blocks no other."""
+        """Fail a job that cannot be adopted, so that it does not block others."""
         code = "DUPLICATE_JOB" if isinstance(error, Conflict) else "PARSE_ERROR"
         _log.warning("Job %s cannot be adopted: %r", held.id, error)
         text = "The job does not fit the endpoint"
@@ -231,7 +234,7 @@ class SharedJobs:
         self._beat_at = now
         for job_id, pulse in zip(ids, pulses, strict=True):
             if pulse == "lost":
-                # Another process has it, and the same request.
+                # Another process has claimed it, for the same request.
                 del self._held[job_id]
             elif pulse == "cancel":
                 try:

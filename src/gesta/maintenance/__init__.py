@@ -1,1 +1,1 @@
-"""What runs beside the pipeline: sweeper, retention, store copy."""
+"""Components that run beside the pipeline: sweeper, retention, store copy."""

@@ -1,5 +1,5 @@
 """Alarms about queues: too many jobs of a flow wait, the oldest waits too long, or requests have
-failed for good.
+failed permanently.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from gesta.flows.flow import Flow, QueueAlarms
 from gesta.ports.job_queue import Backlog
 
 Alarm = Literal["depth", "age", "dead_letters"]
-#: What metrics and alarms call the boundary queue. It is no name of a flow.
+#: The name of the boundary queue in metrics and alarms. No flow has this name.
 INBOUND = "inbound"
 INBOUND_ALARMS = QueueAlarms(DEPTH_ALARM, AGE_ALARM_SECONDS, DEAD_LETTERS_ALARM)
 
@@ -35,7 +35,7 @@ def standings(
     dead_letters: Mapping[str, int],
     now_ms: int,
 ) -> Iterator[Standing]:
-    """Every alarm of every flow that has some, so that one that is over shows as such."""
+    """Every alarm of every flow that has some, so that an alarm that has ended shows as ended."""
     for name, flow in sorted(flows.items()):
         if flow.queue_alarms is not None:
             jobs, dead = backlog.get(name, Backlog()), dead_letters.get(name, 0)
@@ -45,7 +45,7 @@ def standings(
 def inbound_standings(events: Backlog, dead_letters: int, now_ms: int) -> Iterator[Standing]:
     """The alarms of the boundary queue."""
     for one in _standings(INBOUND, INBOUND_ALARMS, events, dead_letters, now_ms):
-        # Its dead letters are no requests, so nothing else alerts.
+        # Its dead letters are not requests, so no other alert covers them.
         yield msgspec.structs.replace(one, alerts=True)
 
 

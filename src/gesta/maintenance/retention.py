@@ -20,8 +20,8 @@ from gesta.tenants.flow_records import RESULT, Records
 
 #: Requests looked at per step, each step one commit.
 BATCH = 500
-#: From the end of one walk through the old requests to the next. Those that are still open are
-#: looked at once in a walk.
+#: The pause between two walks through the old requests. Open requests are checked once in each
+#: walk.
 PAUSE_SECONDS = 3600.0
 _START: ViewPosition = ("", "", "")
 
@@ -40,7 +40,7 @@ class Retention:
         self._flows, self._requests, self._leases = flows, stores.sweep_index, stores.leases
         self._transactions, self._records = stores.transactions, records
         self._runtime, self._telemetry = process.runtime, process.telemetry
-        #: Flows whose ids tell nothing about their age.
+        #: Flows whose request ids do not show their age.
         self._foreign = frozenset(
             name for name, flow in flows.items() if flow.request_id is not None
         )

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 
 from gesta.errors import BadSchedule, InvalidRequest, StoreError
 from gesta.flows.flow import Payload
@@ -45,7 +45,7 @@ class Schedule:
     cron: str
     zone: str
     function: Due
-    #: Whose requests it submits.
+    #: The tenant that it submits for.
     tenant: str = "default"
 
     def __post_init__(self) -> None:
@@ -60,15 +60,23 @@ class Schedule:
         """The first due time after a moment, in epoch milliseconds."""
         from cronsim import CronSim
 
-        return _ms(next(CronSim(self.cron, self.moment(after_ms))))
+        times = map(_ms, CronSim(self.cron, self.moment(after_ms)))
+        # While the clock shows an hour again, the search begins with its first time.
+        return next(at for at in times if at > after_ms)
 
     def latest_ms(self, now_ms: int) -> int:
         """The last due time that has come."""
         from cronsim import CronSim
 
-        # The search backwards begins before the moment it is given.
-        start = self.moment(now_ms).astimezone(UTC) + timedelta(seconds=1)
-        return _ms(next(CronSim(self.cron, start.astimezone(_zone(self.zone)), reverse=True)))
+        # The search backwards begins before the moment it is given, a whole second.
+        start = self.moment((now_ms // 1000 + 1) * 1000)
+        latest = next(
+            at for at in map(_ms, CronSim(self.cron, start, reverse=True)) if at <= now_ms
+        )
+        # While the clock shows an hour again, that search misses times of its first showing.
+        while (following := self.next_ms(latest)) <= now_ms:
+            latest = following
+        return latest
 
     def moment(self, at_ms: int) -> datetime:
         return datetime.fromtimestamp(at_ms / 1000, _zone(self.zone))
@@ -89,11 +97,11 @@ def _error(one: Schedule) -> str:
     from cronsim import CronSim, CronSimError
 
     if not isinstance(one.name, str) or not 0 < len(one.name) <= 100 or not one.name.isprintable():
-        return "name= must be a text of 1 to 100 characters; the last run is stored under it"
+        return "name= must have 1 to 100 characters; gesta stores the last run under it"
     try:
         zone = _zone(one.zone)
     except (KeyError, ValueError, OSError, TypeError):
-        return f"{one.zone!r} is no time zone; write one like 'Europe/Berlin' or 'UTC'"
+        return f"{one.zone!r} is not a time zone; write one like 'Europe/Berlin' or 'UTC'"
     if not isinstance(one.cron, str) or len(one.cron.split()) != 5:
         return (
             f"{one.cron!r}: a cron expression has five fields: minute, hour, day of the month,"
@@ -129,7 +137,7 @@ class Schedules:
         ]
 
     async def run(self) -> None:
-        """Run what is due until cancelled, while this process has the role."""
+        """Run due schedules until cancelled, while this process has the role."""
         try:
             await repeat(self._turn, ROLE, self._process, outage=self._forget)
         finally:

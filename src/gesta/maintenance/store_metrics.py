@@ -1,4 +1,4 @@
-"""What metrics show of the whole store, whichever processes run."""
+"""Metrics of the whole store, independent of the processes that run."""
 
 from collections.abc import Mapping
 
@@ -47,7 +47,7 @@ class StoreMetrics:
             try:
                 events, letters = await _boundary(*self._inbound, has_workers=has_workers)
             except StoreError as error:
-                # The broker is out of reach. What our own store shows is shown all the same.
+                # The broker is unavailable. The metrics of our own store are still shown.
                 telemetry.store_failed(INBOUND, error)
             else:
                 telemetry.queues_seen(inbound_standings(events, letters, now))

@@ -1,6 +1,6 @@
-"""The sweeper: expires requests, dispatches those that fall due, and restores lost jobs.
+"""The sweeper: expires requests, dispatches requests that become due, and restores lost jobs.
 
-Further chores, such as retention, are given to it with their periods. It never calls a provider.
+It also runs further chores, such as retention, each with its own period. It never calls a provider.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,11 +22,12 @@ from gesta.runtime.component import Process, repeat
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
 BATCH = 200
-#: A request that has not moved on is looked at again after this.
+#: A request that has not changed is checked again after this time.
 LOOK_AGAIN_MS = 60_000
-#: How often, and how long untouched, before a request that wants a job is checked for having one.
+#: How often requests are checked for a missing job, and how long a request must be unchanged
+#: before.
 LOST_PERIOD_SECONDS = 60.0
-#: A chore that failed is tried again after this, or after its period if that is longer.
+#: A failed chore runs again after this time, or after its period if that is longer.
 FAILED_SECONDS = 5.0
 LOST_BATCH = 2_000
 LOST_AGE_MS = 60_000
@@ -47,7 +48,7 @@ class Chore:
         self._next_at = float("-inf")
 
     async def do(self, now: float) -> Exception | None:
-        """The error if it fails: a failing chore keeps no other from being done."""
+        """The error if it fails: a failing chore does not prevent the others."""
         if now < self._next_at:
             return None
         self._next_at = now + self._period_seconds
@@ -80,7 +81,7 @@ class Sweeper:
         self._chores = [*chores, Chore("lost_jobs", LOST_PERIOD_SECONDS, self._restore_lost_jobs)]
         self._process, self._runtime, self._telemetry = process, process.runtime, process.telemetry
         self.role = Role(ROLE, owner=process.owner, leases=stores.leases, runtime=process.runtime)
-        #: When the next request has to be looked at, for tests that own the clock.
+        #: When the next request has to be checked, for tests that control the clock.
         self.next_due_ms: int | None = None
 
     async def run(self) -> None:
@@ -95,7 +96,7 @@ class Sweeper:
         await sleep(self._runtime, PERIOD_SECONDS)
 
     async def step(self) -> None:
-        """Deal with everything whose time has come."""
+        """Process everything that is due."""
         while True:
             due, self.next_due_ms = await self._requests.due(self._runtime.now_ms(), BATCH)
             await self._deal_with(due)
@@ -108,7 +109,7 @@ class Sweeper:
                 self._telemetry.chore_failed(chore.name, error)
 
     async def _deal_with(self, due: list[View]) -> None:
-        """Bounded batches: what was dealt with is postponed, so the next batch is another one."""
+        """In bounded batches: processed requests are postponed, so the next batch has others."""
         if not due:
             return
         fresh = await self._fresh([view.state for view in due])
@@ -186,7 +187,7 @@ class Sweeper:
             self._telemetry.log.warning("jobs restored", count=len(lost))
             await self._queue.put(
                 [
-                    # A queue without UniqueJobs is not believed: the journal tells.
+                    # A queue without UniqueJobs cannot tell, so the journal decides.
                     job_for(
                         state,
                         possibly_executed=self._has_unique_jobs or state.started is not None,
@@ -199,7 +200,7 @@ class Sweeper:
         """Whether another copy of the job is put now: its request has not moved for UNSEEN_AGE_MS,
         twice, four, eight times that, and so on, reached since the last look.
 
-        An attempt that runs is not disturbed before it has had its time twice.
+        A running attempt is left alone for twice its time limit.
         """
         flow = self._flows.get(state.flow)
         if flow is None:
@@ -215,7 +216,7 @@ class Sweeper:
 
 
 def _next_look(state: State, now_ms: int) -> int | None:
-    """When to look again at a request that a job was put for.
+    """When to check a request again after a job was put for it.
 
     A job to execute is put once. If it is lost, its request is restored as possibly executed.
     """

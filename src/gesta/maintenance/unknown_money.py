@@ -1,4 +1,4 @@
-"""How much money unknown outcomes may have moved, over all tenants."""
+"""How much money transactions with an unknown outcome may have moved, over all tenants."""
 
 from collections.abc import Iterable
 from decimal import Decimal

@@ -61,7 +61,7 @@ def secret_bytes(secret: str) -> bytes:
 def sign(secrets: Sequence[str], message_id: str, timestamp_seconds: int, body: bytes) -> str:
     """The value of `webhook-signature`: one signature for each secret, the current one first."""
     if not _MESSAGE_ID.fullmatch(message_id):
-        raise ValueError("a message id has no dot and no blank")
+        raise ValueError("a message id must not contain a dot or a space")
     signatures = (
         _signature(secret_bytes(secret), message_id, str(timestamp_seconds), body)
         for secret in secrets

@@ -1,1 +1,1 @@
-"""What is done with transactions beside executing them: reconciliation with gateways."""
+"""Work on transactions beside their execution: ledger and reconciliation."""

@@ -14,7 +14,7 @@ from gesta.domain.transaction.postings import BANK, GATEWAY, HELD, PAYEE, PAYER
 
 
 def errors_of(state: State) -> list[str]:
-    """What is wrong with the amounts and postings of a transaction; empty: nothing."""
+    """The errors in the amounts and postings of a transaction; empty: none."""
     funds = funds_of(state)
     if not funds.currency:
         return []
@@ -23,9 +23,9 @@ def errors_of(state: State) -> list[str]:
     if sum(balances.values()) != 0:
         errors.append(f"its postings sum to {sum(balances.values())}, not to 0")
     if not 0 <= funds.captured + funds.released <= funds.authorized:
-        errors.append("more is captured and released than was authorized")
+        errors.append("more was captured and released than was authorized")
     if not 0 <= funds.refunded <= funds.captured:
-        errors.append("more is refunded than was captured")
+        errors.append("more was refunded than was captured")
     is_transfer = funds.first in ("transfer", "reservation")
     is_settlement = funds.first == "settlement"
     end = PAYEE if is_transfer else BANK if is_settlement else GATEWAY
@@ -38,5 +38,5 @@ def errors_of(state: State) -> list[str]:
 
 
 async def unbalanced(states: AsyncIterator[State]) -> dict[str, list[str]]:
-    """Transaction → what is wrong with it, of those where something is."""
+    """Transaction → its error, for transactions with errors."""
     return {state.id: errors async for state in states if (errors := errors_of(state))}

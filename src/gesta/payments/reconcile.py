@@ -1,8 +1,8 @@
 """Reconciles the transactions of a tenant with the ledger of its account at a gateway.
 
 Reads the ledger page by page, compares it with the record (reconciliation.py), appends corrective
-events, and keeps the report as a stream. A correction is known by the gateway's id of the row, so
-overlapping windows and repeated runs add nothing.
+events, and keeps the report as a stream. A correction is identified by the gateway's id of the row,
+so overlapping windows and repeated runs add nothing.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ PAGE = 200
 #: The longest window of one run.
 WINDOW_MAX = timedelta(days=92)
 REPORT = "reconciliation.ReportKept.v1"
-#: Classes in which the gateway has moved money that is not on record.
+#: Classes in which the gateway has moved money that gesta has not recorded.
 _EXECUTED = ("missing_local", "status")
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One run: what was compared, and everything that differs."""
+    """One run: what was compared, and all differences."""
 
     gateway: str
     tenant: str
     from_ms: int
     to_ms: int
     rows: int
-    #: Class → how many.
+    #: Class → number of rows and movements.
     counts: dict[str, int]
-    #: Everything but what matched.
+    #: All findings that are not matches.
     findings: tuple[Finding, ...]
     #: Corrective events that this run has appended.
     corrections: int = 0
@@ -100,7 +100,7 @@ class Reconciler:
         tenant: str = "default",
         actor: Actor | None = None,
     ) -> Report:
-        """Compare, correct, and keep the report. Raises NotFound, BadConfig and ListingFailed."""
+        """Compare, correct, and store the report. Raises NotFound, BadConfig and ListingFailed."""
         gateway, connection = await self._connect(code, tenant, gateways)
         rows = await _ledger(gateway, connection, window)
         books = await self._books(code, tenant, rows, window)
@@ -190,7 +190,7 @@ class Reconciler:
     async def _correct(
         self, code: str, tenant: str, findings: Sequence[Finding], actor: Actor | None
     ) -> tuple[list[Finding], int]:
-        """The findings, with those marked that are on record in their transaction."""
+        """The findings; those that their transaction already records are marked."""
         wanted = [one for one in findings if one.kind not in FINE and one.request_id]
         views, _ = await self._loader.load(
             list(dict.fromkeys((one.flow, tenant, one.request_id) for one in wanted))
@@ -221,7 +221,7 @@ class Reconciler:
             movement_id=one.movement_id,
         )
         flow = self._flows.get(one.flow)
-        # The same id in every run: an event that is on record is never appended twice.
+        # The same id in every run, so a recorded event is never appended twice.
         cause = blake2b(
             f"reconcile/{code}/{one.request_id}/{one.name}".encode(), digest_size=16
         ).digest()
@@ -250,11 +250,13 @@ class Reconciler:
         version = last[0].version if last else 0
         (verdict,) = await self._events.append([Append(stream, version, (new,))])
         if not isinstance(verdict, Appended):
-            self._process.telemetry.log.info("another run has kept its report", stream=stream)
+            self._process.telemetry.log.info(
+                "another run has already stored its report", stream=stream
+            )
 
 
 def window_errors(since: datetime, until: datetime) -> dict[str, str]:
-    """Argument → what is wrong with a window."""
+    """Argument → its error, for a window."""
     given: dict[str, Any] = {"since": since, "until": until}
     errors = {
         name: "a datetime with a time zone, for instance datetime.now(UTC)"
@@ -290,7 +292,7 @@ _OPERATION = {
 
 
 def _movement(recorded: Recorded, state: State) -> Movement | None:
-    """The movement that an event records, if it records one."""
+    """The movement that an event records, if any."""
     try:
         event: Any = event_types(state.flow).decode(recorded.type, recorded.data)
         meta = msgspec.json.decode(recorded.meta, type=Meta)

@@ -1,4 +1,4 @@
-"""Compares the ledger of a gateway with the movements on record, both ways. Pure.
+"""Compares the ledger of a gateway with the recorded movements, in both directions. Pure.
 
 A row is matched by the gateway's id of the movement, then by our own reference and the amount. Each
 row and each movement ends in exactly one class (`Class`).
@@ -14,9 +14,9 @@ from gesta.domain.state import State
 from gesta.domain.transaction.funds import Funds, funds_of
 from gesta.flows.payment.gateway import LedgerRow
 
-#: missing_local: the gateway moved money and we do not know of it. missing_provider: the other way
-#: round. status: as missing_local, of a transaction that we had given up. late: the row is of
-#: another window than the movement. fee, duplicate, amount, currency: as they say.
+#: missing_local: the gateway moved money that we have not recorded. missing_provider: the reverse.
+#: status: as missing_local, for a transaction that had ended without moving money. late: the row is
+#: of another window than the movement. fee, duplicate, amount, currency: as the names say.
 Class = Literal[
     "matched",
     "missing_local",
@@ -38,12 +38,12 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "refund": ("refund", "reversal"),
     "payout": ("settlement",),
 }
-#: First operation → what takes the money afterwards.
+#: First operation → the operation that moves the money afterwards.
 TAKING = {"authorization": "capture", "reservation": "posting"}
 
 
 class Movement(msgspec.Struct, frozen=True):
-    """A movement of money that is on record."""
+    """A recorded movement of money."""
 
     flow: str
     request_id: str
@@ -69,7 +69,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     request_id: str = ""
     operation: str = ""
     intent: int = 0
-    #: What the gateway says, and what is on record.
+    #: The gateway's amount, and the recorded amount.
     found: Money | None = None
     recorded: Money | None = None
     payment_id: str = ""
@@ -185,7 +185,7 @@ def _compared(row: LedgerRow, own: Movement, from_ms: int) -> Finding:
 
 
 def _missing(row: LedgerRow, state: State | None, taken: set[str]) -> Finding:
-    """The gateway moved money that is not on record."""
+    """The gateway moved money that is not recorded."""
     if state is None:
         return _finding("missing_local", row)
     funds = funds_of(state)
@@ -254,5 +254,5 @@ def _finding(kind: Class, row: LedgerRow) -> Finding:
 
 
 def _size(amount: Money) -> Money:
-    """Ledgers write what leaves us as negative; records do not."""
+    """Ledgers write outgoing amounts as negative numbers; our records do not."""
     return Money.of_minor(abs(amount.minor), amount.currency)

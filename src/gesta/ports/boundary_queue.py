@@ -42,7 +42,19 @@ class BoundaryCounts(msgspec.Struct, frozen=True):
     oldest_ms: int | None = None
 
 
-class BoundaryQueue(Protocol):
+class DeadLetterQueue(Protocol):
+    async def bury(self, envelopes: Sequence[Envelope]) -> None:
+        """Send there. Durable when it returns. Raises as `BoundaryQueue.send`."""
+
+    async def dead_letters(self, limit: int, seconds: int) -> list[Delivery]:
+        """Up to `limit` dead letters, hidden for so long."""
+
+    async def hide_dead(self, deliveries: Sequence[Delivery], seconds: int) -> None: ...
+
+    async def delete_dead(self, deliveries: Sequence[Delivery]) -> None: ...
+
+
+class BoundaryQueue(DeadLetterQueue, Protocol):
     #: How it is shown.
     name: str
     #: How long a received message is hidden.
@@ -61,16 +73,6 @@ class BoundaryQueue(Protocol):
 
     async def delete(self, deliveries: Sequence[Delivery]) -> None:
         """One that is gone already counts as deleted."""
-
-    async def bury(self, envelopes: Sequence[Envelope]) -> None:
-        """Send to the dead-letter queue. Durable when it returns. Raises as `send`."""
-
-    async def dead_letters(self, limit: int, seconds: int) -> list[Delivery]:
-        """Up to `limit` dead letters, hidden for so long."""
-
-    async def hide_dead(self, deliveries: Sequence[Delivery], seconds: int) -> None: ...
-
-    async def delete_dead(self, deliveries: Sequence[Delivery]) -> None: ...
 
     async def arn(self) -> str:
         """The name of the queue that a dead letter is given."""

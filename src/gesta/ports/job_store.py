@@ -196,14 +196,11 @@ class JobRows(Protocol):
 
 
 class Jobs(JobStore, JobClaims, Protocol):
-    """Both. What adapters implement."""
+    """Both."""
 
 
-class JobTable(Protocol):
-    """What an adapter does: rows and codes. `stores/job_results.py` makes results of them.
-
-    A code is `OK` or the name of what was in the way.
-    """
+class TableRows(Protocol):
+    """Jobs as rows. A code is `OK` or the name of what was in the way."""
 
     name: str
 
@@ -215,6 +212,15 @@ class JobTable(Protocol):
 
     async def update(self, rows: Sequence[tuple[Mapping[str, str], Held | None]]) -> list[str]:
         """OK, NOT_FOUND, WRONG_TYPE, CLAIMED, STALE, WRONG_STATUS."""
+
+    async def cancel(self, ids: Sequence[str]) -> list[str]:
+        """canceled, requested, NOT_FOUND, WRONG_STATUS."""
+
+    async def counts(self) -> JobCounts: ...
+
+
+class TableClaims(Protocol):
+    """Claims of the rows, and what follows from a claim. Codes as in TableRows."""
 
     async def claim(self, claim: Claim, token: str) -> list[tuple[str, Mapping[str, str] | str]]:
         """(id, fields) of each claimed job."""
@@ -233,9 +239,8 @@ class JobTable(Protocol):
     async def reschedule(self, ends: Sequence[Postponement]) -> list[str]: ...
     async def release(self, held: Sequence[Held]) -> list[str]: ...
     async def heartbeat(self, held: Sequence[Held], lease_seconds: float) -> list[Pulse]: ...
-
-    async def cancel(self, ids: Sequence[str]) -> list[str]:
-        """canceled, requested, NOT_FOUND, WRONG_STATUS."""
-
     async def reap(self, limit: int) -> list[Reaped]: ...
-    async def counts(self) -> JobCounts: ...
+
+
+class JobTable(TableRows, TableClaims, Protocol):
+    """What an adapter implements. `stores/job_results.py` makes `Jobs` of it."""

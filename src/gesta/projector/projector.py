@@ -140,7 +140,7 @@ class Projector:
                 await self._another_is_not_far_behind(end)
 
     async def _another_is_not_far_behind(self, end: float) -> None:
-        """The same if another process projects, by its position in the store."""
+        """The same if another process projects; reads its position from the store."""
         position, moved_at = -1, self._runtime.monotonic()
         while (now := self._runtime.monotonic()) < end:
             before, position = position, await self.position()
@@ -193,7 +193,7 @@ class Projector:
             listener(projection.views)
 
     async def run(self) -> None:
-        """Project the partitions of this process for ever."""
+        """Project the partitions of this process forever."""
         await repeat(self._turn, "projector", self._process, outage=self._forget_positions)
 
     async def _turn(self) -> None:

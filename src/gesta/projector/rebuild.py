@@ -20,8 +20,8 @@ ROLE = "rebuild"
 ROUNDS = 10
 
 RUNS = (
-    "the views of this store are being rebuilt already; nothing was changed. Wait until that"
-    " rebuild ends"
+    "the views of this store are already being rebuilt; nothing was changed. Wait for that rebuild"
+    " to end"
 )
 
 Progress = Callable[[int, int], None]

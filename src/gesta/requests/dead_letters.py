@@ -1,4 +1,4 @@
-"""Dead letters: requests that failed for good, with what an operator needs (X-9)."""
+"""Dead letters: requests that failed permanently, with what an operator needs (X-9)."""
 
 from gesta.api_types.decisions import Failure
 from gesta.domain.durations import iso

@@ -95,10 +95,10 @@ class Recorder:
         insist: bool = False,
         tags: Callable[[], Mapping[str, str]] | None = None,
     ) -> Applied:
-        """Decide and record, again from a fresh read when the stream moved.
+        """Decide and record; repeat from a fresh read if the stream has changed.
 
-        `insist`: never give up because the store is out of reach or full; an outcome that was
-        learned must not be forgotten. `tags`: what a log line about the change carries.
+        `insist`: never give up because the store is unavailable or full, because a known outcome
+        must not be lost. `tags`: what a log line about the change carries.
         """
         cause = origin.cause or self._runtime.random_bytes(16)
         lifecycle = lifecycle_of(view.state.flow)
@@ -223,7 +223,9 @@ class Recorder:
 
 
 def _raise_if_gone(command: Command, error: StoreError) -> None:
-    """Raise where no repetition helps: a job is to be held, and its tenant has left the store."""
+    """Raise if a repetition cannot help: a job is to be held, but its tenant was copied to another
+    store.
+    """
     if isinstance(command, HoldRequest) and isinstance(error, Fenced) and error.tenant is not None:
         raise error
 

@@ -64,7 +64,7 @@ class FlowCounts:
         self.failed: dict[str, int] = {}
         self.buckets = [0] * (len(LATENCY_BUCKETS_MS) + 1)
         self.latency_sum_ms = 0.0
-        #: From available to leased, of the job leased last.
+        #: Time from due to leased, of the job that was leased last.
         self.lag_ms = 0
 
     def ended(self, latency_ms: float) -> None:
@@ -84,11 +84,15 @@ class SubscriptionCounts:
 #: (R1-46) and call the flow `namespace`.
 _CONTRACT_COUNTERS = (
     ("executor_attempts", "Attempts that ended", "attempts"),
-    ("executor_success", "Attempts that had their effect", "success"),
-    ("enriched_jobs", "Jobs that brought more than a pointer", "enriched"),
+    ("executor_success", "Attempts that succeeded", "success"),
+    ("enriched_jobs", "Jobs that contained more than a pointer", "enriched"),
 )
 _FLOW_COUNTERS = (
-    ("gesta_late_outcomes", "Outcomes that came after the end and changed nothing", "late"),
+    (
+        "gesta_late_outcomes",
+        "Outcomes that arrived after the end and changed nothing",
+        "late",
+    ),
     (
         "gesta_attempts_postponed",
         "Attempts postponed before a call; they do not count",
@@ -96,7 +100,7 @@ _FLOW_COUNTERS = (
     ),
     ("gesta_credentials_refused", "Credentials held until they change", "refused"),
     ("gesta_delivery_receipts", "New delivery receipts of providers", "reported"),
-    ("gesta_jobs_adopted", "Requests that jobs of other programs became", "adopted"),
+    ("gesta_jobs_adopted", "Requests that were made from jobs of other programs", "adopted"),
     ("gesta_jobs_refused", "Jobs of other programs that were refused", "jobs_refused"),
 )
 
@@ -107,7 +111,7 @@ class UnknownMoney(msgspec.Struct, frozen=True, gc=False):
     count: int = 0
     #: In the currency's own unit, e.g. euros.
     amount: Decimal = Decimal(0)
-    #: Since the first call of the oldest one.
+    #: Time since the first call of the oldest one.
     oldest_seconds: float = 0.0
 
 
@@ -165,7 +169,7 @@ class Metrics(Collector):
         yield _family(
             CounterMetricFamily,
             "gesta_requests",
-            "Requests that came into a status other than success",
+            "Requests that reached a status other than success",
             ["flow", "status", "reason"],
             self.transitions,
         )
@@ -179,7 +183,7 @@ class Metrics(Collector):
         yield _family(
             CounterMetricFamily,
             "gesta_inbound_events",
-            "Inbound events by what became of them",
+            "Inbound events by result",
             ["source", "verdict"],
             self.inbound,
         )
@@ -212,7 +216,7 @@ class Metrics(Collector):
         yield _family(
             CounterMetricFamily,
             "executor_failed",
-            "Attempts that had no effect or an unknown one, by reason",
+            "Attempts that failed or have an unknown outcome, by reason",
             ["namespace", "reason"],
             {
                 (flow, reason): count
@@ -237,7 +241,7 @@ class Metrics(Collector):
         yield _family(
             GaugeMetricFamily,
             "queue_lag_ms",
-            "From available to leased, of the job leased last",
+            "Time from due to leased, of the job that was leased last",
             ["queue"],
             {(flow,): counts.lag_ms for flow, counts in self._flows.items()},
         )
@@ -249,7 +253,7 @@ class Metrics(Collector):
             (
                 GaugeMetricFamily,
                 "failing",
-                "Times in a row that a handler raised for one event",
+                "Consecutive times that a handler raised for one event",
                 "in_a_row",
             ),
         ):
@@ -292,7 +296,7 @@ def _of_store(store: StoreGauges) -> Iterator[Metric]:
         ),
         (
             "gesta_dead_letters",
-            "Requests that failed for good and were not purged",
+            "Requests that failed permanently and were not purged",
             ["flow"],
             {(flow,): store.unsettled.get((flow, "failed"), 0) for flow in flows},
         ),
@@ -316,8 +320,16 @@ def _of_store(store: StoreGauges) -> Iterator[Metric]:
 def _of_unknown_money(found: Mapping[tuple[str, str], UnknownMoney]) -> Iterator[Metric]:
     for name, text, field in (
         ("transactions", "Transactions whose outcome is unknown", "count"),
-        ("amount", "Money that they may have moved, in the unit of its currency", "amount"),
-        ("oldest_seconds", "Since the first call of the oldest one", "oldest_seconds"),
+        (
+            "amount",
+            "Money that they may have moved, in units of the currency",
+            "amount",
+        ),
+        (
+            "oldest_seconds",
+            "Time since the first call of the oldest one",
+            "oldest_seconds",
+        ),
     ):
         values = {labels: float(getattr(one, field)) for labels, one in found.items()}
         yield _family(

@@ -441,10 +441,6 @@ class Telemetry:
                 value, limit = round(one.value), round(one.limit)
                 self.alarm(f"queue_{one.alarm}", one.flow, f"{value} (limit {limit})")
 
-    def alerts_off(self, to: str, reason: str) -> None:
-        """`alerts_to` is set, and this process cannot send alerts there."""
-        self.log.warning("no alerts are sent", alerts_to=to, reason=reason)
-
     def alert_failed(self, flow: str, reason: str, error: Exception) -> None:
         self.log.error("alert cannot be sent", namespace=flow, reason=reason, error=str(error))
 
@@ -515,7 +511,7 @@ class Telemetry:
         counts = self.metrics.subscription(name)
         counts.failed, counts.in_a_row = counts.failed + 1, in_a_row
         self.log.error(
-            "handler raised, the same event again",
+            "handler raised; the same event is delivered again",
             subscription=name,
             requestId=request_id,
             error=error,

@@ -1,7 +1,7 @@
 """Steps that move money of a transaction which an earlier step opened: capture, refund, reverse.
 
 Such a step opens a further operation of the transaction, under a key of its own. While the outcome
-of another operation is unknown nothing is opened: the saga waits.
+of another operation is unknown, no step opens one: the saga waits.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ VERBS: Mapping[Verb, tuple[type[c.OperationCommand], str]] = {
     "refund": (c.Refund, "refund"),
     "reverse": (c.Reverse, "reversal"),
 }
-#: Refusals that end by themselves.
+#: Refusals that are temporary.
 BUSY = ("in_doubt", "operation_open")
-#: What there is to void or to reverse is gone already.
+#: Nothing is left to void or to reverse.
 GONE = ("nothing_to_reverse", "nothing_left")
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What a step does to the transaction of an earlier step."""
+    """The operation of a step on the transaction of an earlier step."""
 
     flow: str
     request_id: str
     verb: Verb
-    #: None: all that is left.
+    #: None: the whole rest.
     amount: Money | None = None
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The operation that a step waits for: `capture:1`. Empty: there was nothing left to do."""
+    """The operation that a step waits for: `capture:1`. Empty: nothing was left to do."""
 
     operation: str
 
@@ -84,10 +84,13 @@ class Orders:
             applied = await self._recorder.apply(view, command, rules, no_job, causation_id=key)
         except CommandRefused as refused:
             is_gone = refused.code in GONE and order.verb in ("reverse", "void")
+            if order.verb == "void" and funds_of(state).refundable:
+                # Nothing is left to void, because it was captured: the money has not gone back.
+                is_gone = False
             return Opened("") if is_gone else refused
         funds = funds_of(applied.view.state)
         if digest not in funds.keys:
-            # It was voided or reversed before, by someone else.
+            # Another caller has already voided or reversed it.
             return Opened("")
         return Opened(f"{operation}:{funds.intents[operation]}")
 
@@ -95,14 +98,14 @@ class Orders:
 def result_of(state: State, operation: str = "") -> Result | None:
     """How a step ended, by its request; None while that is not known for certain.
 
-    A request that failed although an earlier attempt may have had its effect is not decided: a
+    If a request failed although an earlier attempt may have had an effect, it is not known: a
     person has to resolve it first.
     """
     if state.phase in ("open", "unknown"):
         return None
     lifecycle = lifecycle_of(state.flow)
     if lifecycle.name == "transaction":
-        # Its status tells what is left of the money, not whether an operation succeeded.
+        # Its status follows from the amounts and does not show whether an operation succeeded.
         funds = funds_of(state)
         is_done = any(
             row == operation or (not operation and row.startswith(f"{funds.first}:"))

@@ -1,7 +1,7 @@
-"""Runs the function of a saga up to the first step whose outcome is not on record.
+"""Runs the function of a saga up to the first step without a recorded outcome.
 
-The function is driven by hand and not by the event loop: it can await its steps and nothing else,
-so it cannot have effects or wait for answers that a repetition would not repeat. Pure.
+The function runs without the event loop, so it can await only its steps. It can neither have
+effects nor wait for answers that differ when it is repeated. Pure.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from gesta.sagas.saga import Abort, Function, Saga, SagaChanged, Step, StepDone,
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A step as it is on record."""
+    """A step as recorded."""
 
     flow: str
     request_id: str
@@ -23,7 +23,7 @@ class Known(msgspec.Struct, frozen=True):
     result: Result | None = None
     provider_id: str = ""
     reason: str = ""
-    #: It failed, and turned out later to have succeeded.
+    #: It failed, but evidence of its success arrived later.
     late: bool = False
     #: The operation of the request that the step waits for; empty: the one it began with.
     operation: str = ""
@@ -34,11 +34,11 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """How far the function came."""
+    """How far the function got."""
 
-    #: Every step that it asked for, in order.
+    #: Every step that it reached, in order.
     asked: tuple[Step, ...]
-    #: The step at which it stopped: its outcome is not on record.
+    #: The step at which it stopped, because its outcome is not recorded yet.
     stopped_at: Step | None = None
     #: Why it gave up, and the step that failed.
     reason: str = ""
@@ -69,9 +69,9 @@ def replay(function: Function, payload: Any, saga: Saga, known: Mapping[str, Kno
         coroutine.close()
     if missing := known.keys() - {step.name for step in replayed.asked}:
         raise SagaChanged(
-            f"the steps {', '.join(sorted(missing))} were started, and the function no longer asks"
-            " for them; it must not be changed while sagas are on their way, nor depend on time"
-            " or chance"
+            f"the steps {', '.join(sorted(missing))} were started, and the function no longer"
+            " reaches them; do not change it while sagas are running, and do not use the clock or"
+            " random numbers in it"
         )
     return replayed
 
@@ -84,8 +84,8 @@ def _step(asked: object, so_far: list[Step]) -> Step:
     if not isinstance(asked, Step):
         raise BadFlow(
             "saga",
-            f"the function awaited {type(asked).__name__}; a saga awaits its steps only: make a"
-            " flow of what it should do, and a step of that",
+            f"the function awaited {type(asked).__name__}; a saga may await only its steps: put"
+            " everything else into a flow and call it in a step",
         )
     if any(asked.name == step.name for step in so_far):
         raise BadFlow("saga", f"two steps are called {asked.name!r}; each needs its own name")

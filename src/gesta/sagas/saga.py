@@ -110,7 +110,7 @@ class Saga(msgspec.Struct, frozen=True, kw_only=True):
         the request that undoes it, or a function from its outcome to that request.
         """
         if not isinstance(name, str) or not STEP.fullmatch(name):
-            raise BadFlow("saga", f"the step {name!r}: 1 to 50 of a-z 0-9 _ and - are a name")
+            raise BadFlow("saga", f"the step {name!r}: a name has 1 to 50 of a-z 0-9 _ and -")
         if not isinstance(action, Payload | Order):
             raise BadFlow("saga", f"the step {name!r} needs the payload of a flow")
         return Step(name, action, undo)
@@ -162,4 +162,4 @@ def saga(
 
 
 async def _not_bound(_payload: object, _attempt: Attempt) -> Any:
-    raise BadFlow("saga", "a saga runs in an engine; pass it as one of its flows")
+    raise BadFlow("saga", "a saga runs in an engine; pass it in the engine's flows")

@@ -45,7 +45,7 @@ TEXTS = "@texts"
 #: A payload's JSON in clear, or the outcome of an attempt that cannot read it.
 Readable = bytes | Rejected | Retry
 
-ERASED = Rejected("subject_erased", "the person it is about was erased; nothing was called")
+ERASED = Rejected("subject_erased", "a data subject was erased; nothing was called")
 KEY_MISSING = Retry(
     "key_missing",
     "the vault does not have the key of an encrypted field; was it restored from an older copy?",

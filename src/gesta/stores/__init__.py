@@ -51,7 +51,7 @@ async def open_queue(url: str, runtime: Runtime) -> QueuePorts:
     adapter = _adapter_of(url)
     if not hasattr(adapter, "open_queue") and not hasattr(adapter, "open_stores"):
         raise BadSettings(
-            f"{_lacking(url, JobQueue, 'jobs need it')}. queue_url takes redis://, postgresql://"
+            f"{_lacking(url, JobQueue, 'jobs need it')}. queue_url accepts redis://, postgresql://"
             " and sqlite:// URLs; without it the queue is in the store of url"
         )
     opening: Opening = getattr(adapter, "open_queue", None) or adapter.open_stores
@@ -63,7 +63,7 @@ async def open_views(url: str, runtime: Runtime) -> ViewPorts:
     adapter = _adapter_of(url)
     if not hasattr(adapter, "open_views"):
         raise BadSettings(
-            f"{_lacking(url, ReadModel, 'views need it')} alone. views_url takes redis:// URLs;"
+            f"{_lacking(url, ReadModel, 'views need it')} alone. views_url accepts redis:// URLs;"
             " without it the views are in the store of url"
         )
     views: ViewPorts = await adapter.open_views(url, runtime)
@@ -78,7 +78,7 @@ async def open_events(url: str, runtime: Runtime) -> EventPorts:
         return events
     if not hasattr(adapter, "open_stores"):
         raise BadSettings(
-            f"{_lacking(url, EventStore, 'events need it')}. events_url takes kurrentdb://,"
+            f"{_lacking(url, EventStore, 'events need it')}. events_url accepts kurrentdb://,"
             " postgresql:// and sqlite:// URLs"
         )
     # Here, because it brings all that joins two databases.
@@ -105,7 +105,7 @@ async def open_jobs(url: str, runtime: Runtime) -> JobPorts:
     stores = await open_stores(url, runtime)
     if stores.job_store is None:
         await stores.close()
-        raise BadSettings(f"{url!r} cannot hold jobs; jobs_url takes redis:// URLs")
+        raise BadSettings(f"{url!r} cannot hold jobs; jobs_url accepts redis:// URLs")
     return JobPorts(
         job_store=stores.job_store, close=stores.close, now_ms=stores.now_ms, name=stores.name
     )
@@ -126,7 +126,9 @@ async def open_boundary(url: str, runtime: Runtime) -> BoundaryQueue:
     """Open the boundary queue that a URL names."""
     adapter = _adapter_of(url)
     if not hasattr(adapter, "open_boundary"):
-        raise BadSettings(f"{url!r} is no queue for inbound events; write sqs://region/queue-name")
+        raise BadSettings(
+            f"{url!r} is not a queue for inbound events; write sqs://region/queue-name"
+        )
     queue: BoundaryQueue = await adapter.open_boundary(url, runtime)
     return queue
 
@@ -151,7 +153,7 @@ def _adapter_of(url: str) -> Adapter:
         found = [entry for entry in entry_points(group="gesta.stores") if entry.name == scheme]
         if not found:
             raise BadSettings(
-                f"url: no store is called {scheme!r}; this gesta has: kurrentdb, memory,"
+                f"url: there is no store {scheme!r}; this gesta has: kurrentdb, memory,"
                 " postgresql, redis, sqlite, sqs"
             ) from None
         adapter = found[0].load()

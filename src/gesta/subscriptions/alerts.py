@@ -1,4 +1,5 @@
-"""Alerts: tells operators what needs a person, once for each reason and time window.
+"""Alerts: notifies operators of everything that needs a person, once for each reason and time
+window.
 
 Sources are the log and this process. Reasons are dead letters, unknown outcomes that a person has
 to resolve, refused credentials, quarantined events and jobs, and crashed components. An alert is a
@@ -50,10 +51,10 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     ),
     "credential_refused": (
         "a provider refuses {count} of {reason}; requests that use them are held",
-        "put {example} again: gesta config put",
+        "store {example} again: gesta config put",
     ),
     "queue_depth": (
-        "too many requests of {reason} wait",
+        "too many requests of {reason} are waiting",
         "gesta doctor; {example}",
     ),
     "queue_age": (

@@ -57,8 +57,8 @@ def _error(asked: Subscription) -> str:
         or not asked.name.isprintable()
     ):
         return (
-            "name= must be a text of 1 to 100 characters; never change it, because the checkpoint"
-            " is stored under it"
+            "name= must have 1 to 100 characters; never change it, because gesta stores the"
+            " checkpoint under it"
         )
     if asked.name.startswith(OWN):
         return f"name= must not begin with {OWN!r}: the engine's own checkpoints use this prefix"

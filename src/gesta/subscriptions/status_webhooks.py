@@ -1,8 +1,8 @@
-"""Event webhooks: sends tenants' endpoints what became of their requests.
+"""Event webhooks: sends the status changes of requests to tenants' endpoints.
 
 For each event and each `webhook.subscription` of its tenant that covers it, this submits a request
-of `notification.webhook`. The key is made of the subscription's code and the event's id, so a
-crash between submit and checkpoint causes no second one. Events of these requests are not sent
+of `notification.webhook`. The key is made of the subscription's code and the event's id, so a crash
+between submit and checkpoint causes no second one. Events of these requests are not sent
 (`is_own`).
 
 One process at a time does this for all tenants, and none until a tenant subscribes for the first
@@ -190,9 +190,9 @@ def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
         "requestId": event.request_id,
         "version": event.version,
         "key": event.key,
-        "reason": event.reason,
+        "reason": event.reason or None,
         "attempts": event.attempts,
-        "providerId": event.provider_id,
+        "providerId": event.provider_id or None,
         "at": iso(event.at_ms),
         "correlationId": event.correlation_id,
         "test": event.test,

@@ -1,11 +1,11 @@
-"""Replies in the thread of a Slack message that asked for an issue: the issue, or that there is
-none.
+"""Replies in the thread of a Slack message that asked for an issue: the reply names the issue, or
+says that there is none.
 
 The reply is a request of `notification.slack` of its own. Its key is made of the ticket and its
-outcome, so a crash between submit and checkpoint causes no second one, and whatever happens to the
+outcome, so a crash between submit and checkpoint causes no second reply. Whatever happens to the
 reply, the issue is never created again. A ticket that failed, was redriven and succeeded gets both
 replies, in this order: the worker does not send a failure that is no longer true. A reply that
-Slack refuses for good is logged and is no dead letter: the issue exists.
+Slack refuses permanently is logged and is not a dead letter, because the issue exists.
 """
 
 from collections.abc import Mapping, Sequence

@@ -257,7 +257,7 @@ class ConfigCache:
         return known
 
     async def refresh(self, *tenants: str) -> None:
-        """Read what is new in the streams of these tenants."""
+        """Read the new events in the streams of these tenants."""
         self.apply(
             await self._events.read([(config_stream(one), self.version(one)) for one in tenants])
         )

@@ -81,7 +81,7 @@ class ConfigWriter:
                 await self.cache.refresh(tenant)
                 return True
         raise StoreError(
-            f"the config of tenant {tenant} changed {TRIES} times at the same moment; try again"
+            f"the config of tenant {tenant} changed {TRIES} times at the same time; try again"
         )
 
     async def check(self, tenant: str, kind: str, code: str, given: dict[str, Any]) -> None:

@@ -138,8 +138,8 @@ class TenantRecords:
     ) -> FlowRecord | None:
         """Write what `decide` returns for the newest value; None leaves it. Returns the record.
 
-        If another process is first, the record is read again and `decide` called again. `about` and
-        `new_keys` as in `put`.
+        If another process writes first, the record is read again and `decide` is called again.
+        `about` and `new_keys` as in `put`.
         """
         for _ in range(TRIES):
             record = await self.get(kind, name)
@@ -149,7 +149,7 @@ class TenantRecords:
             version = 1 if record is None else record.version + 1
             if await self.put(kind, name, version, value, about=about, new_keys=new_keys):
                 return FlowRecord(version, value)
-        raise StoreError(f"a record of {kind} changed {TRIES} times at the same moment; try again")
+        raise StoreError(f"a record of {kind} changed {TRIES} times at the same time; try again")
 
     async def put_result(self, request_id: str, value: bytes, *, about: str | None) -> None:
         """Keep the result of a request. Raises Erased if the data subject was erased."""
@@ -162,7 +162,9 @@ class TenantRecords:
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:
         """Delete every version up to this one. A later `put` continues above it."""
-        key = self._name(kind, name)
+        await self._delete(self._name(kind, name), upto)
+
+    async def _delete(self, key: str, upto: int) -> None:
         await self._all.vault.delete(
             [(self._tenant, key, version) for version in range(1, upto + 1)]
         )
@@ -193,9 +195,7 @@ class TenantRecords:
         key, held = await self._held(kind, digest)
         if held is None:
             return False
-        await self._all.vault.delete(
-            [(self._tenant, key, version) for version in range(1, held.version + 1)]
-        )
+        await self._delete(key, held.version)
         return True
 
     async def has_digest(self, kind: str, digest: str) -> bool:
@@ -207,7 +207,7 @@ class TenantRecords:
         return key, held if held is not None and held.box else None
 
     async def claim(self, kind: str, name: str) -> bool:
-        """Whether the tenant owns a thing: the first tenant that claims it owns it for ever."""
+        """Whether the tenant owns a thing: the first tenant that claims it owns it forever."""
         key = self._name(kind, name, OWNERS)
         ours = await self._all.key_ring.encrypt(OWNERS, key, 1, self._tenant.encode())
         if (await self._all.vault.put([ours]))[0]:

@@ -143,9 +143,9 @@ def _credential_errors(scope: Scope, credential: str) -> list[str]:
     ):
         errors.append("write kind/code, for instance webhook.endpoint/shop")
     if scope.tenant is None:
-        errors.append("it belongs to a tenant; give the tenant, too")
+        errors.append("a credential belongs to a tenant; also give the tenant")
     if scope.flow is not None:
-        errors.append("its kind implies the flow; leave the flow out")
+        errors.append("the kind of the credential implies the flow; leave out the flow")
     return errors
 
 

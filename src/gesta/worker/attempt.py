@@ -59,7 +59,7 @@ BAD_PAYLOAD = Rejected(
     " payload",
 )
 BAD_JOURNAL = Rejected(
-    "bad_journal", "the journalled call cannot be read: it was changed, or the master key was"
+    "bad_journal", "the journaled call cannot be read: the call or the master key was changed"
 )
 NO_TESTS = Rejected(
     "not_for_tests",
@@ -67,7 +67,7 @@ NO_TESTS = Rejected(
     " called",
 )
 TENANTS_KEPT = 1_000
-#: So much of a provider's answer and of a traceback is recorded.
+#: The part of a provider's answer, and of a traceback, that is recorded.
 TEXT_BYTES = 2_000
 NO_FACTS: Mapping[str, Any] = {}
 
@@ -107,27 +107,30 @@ class Running:
     key: str
 
     def __init__(self, leased: LeasedJob, view: View, readable: Readable, *, lease: Lease) -> None:
-        """`readable` is the view's payload, its encrypted fields opened, or why they cannot be."""
+        """`readable` is the view's payload with its encrypted fields decrypted, or the reason why
+        they cannot be.
+        """
         self.leased, self.view, self.readable, self.lease = leased, view, readable, lease
         self.task: asyncio.Task[Any] | None = None
-        #: Whether the call is a question to the provider.
+        #: Whether the call only asks the provider what it did.
         self.asking = False
         self.payload: object = None
-        #: The call that an earlier attempt journalled, in clear; and what this one rendered.
+        #: The call that an earlier attempt journaled, in clear text; and the call that this one
+        #: rendered.
         self.call = b""
         self.rendered: Rendered | None = None
-        #: What the flow was given to render with.
+        #: The template renderer that the flow was given.
         self.attempt: Attempt | None = None
-        #: What the executor raised and should not have.
+        #: The unexpected exception that the executor raised.
         self.error: BaseException | None = None
-        #: What the executor was given to send with; None: nothing was called.
+        #: The HTTP and mail clients that the executor was given; None: nothing was called.
         self.http: Http | None = None
         self.mail: Mail | None = None
-        #: With what the attempt ends because nothing can be called.
+        #: The outcome if nothing can be called.
         self.obstacle: Obstacle | None = None
-        #: Why it was cut off; None while it was not.
+        #: Why it was cancelled; None if it was not.
         self.cut_reason: str | None = None
-        #: It was cut off and does not end: its outcome is on record without it.
+        #: It was cancelled and does not end: its outcome was recorded without waiting for it.
         self.is_abandoned = False
 
     @property
@@ -189,7 +192,7 @@ class ExecutorTools:
         return self.sandbox_mode
 
     def _of_tenant(self, tenant: str) -> tuple[Limits, TenantRecords]:
-        """The same for all attempts of a tenant, kept for those that were seen lately."""
+        """The same for all attempts of a tenant; cached for the tenants that were seen last."""
         if len(self._of_tenants) >= TENANTS_KEPT:
             self._of_tenants.clear()
         made = self._of_tenants[tenant] = Limits(self._tokens, tenant), self._records.of(tenant)
@@ -270,11 +273,13 @@ class Attempts:
         self._report(run, outcome, applied, latency_ms)
 
     async def abandon(self, run: Running) -> None:
-        """Record an attempt that was cut off and does not end.
+        """Record an attempt that was cancelled and does not end.
 
-        Should it end one day, evidence of success still counts.
+        If it ends later, evidence of success still counts.
         """
-        outcome = Unknown(run.cut_reason or "timeout", "the executor was cut off and does not end")
+        outcome = Unknown(
+            run.cut_reason or "timeout", "the executor was cancelled and does not end"
+        )
         await self._record(run, outcome, settle_of(run.leased), called=True)
         self._telemetry.executor_does_not_end(run.log_context)
 
@@ -288,7 +293,9 @@ class Attempts:
         return finding
 
     async def _settle(self, run: Running, finding: Finding | Literal["release"]) -> bool:
-        """Settle a job that is not to be executed; whether it is to be executed after all."""
+        """Settle a job that is not to be executed; returns whether it is to be executed after
+        all.
+        """
         if finding == "release":
             await self._release(run.leased, run.lease)
             return False
@@ -301,16 +308,17 @@ class Attempts:
     async def _release(self, leased: LeasedJob, lease: Lease) -> None:
         """Nothing has been called.
 
-        A possibly executed job stays under the lease that is ending: released, it would look clean.
+        A possibly executed job stays under the lease that is ending: if it were released, it would
+        look clean.
         """
         if not leased.is_possibly_executed:
             await self._recorder.settle(Release(leased.job.id, leased.token, 0), insist=True)
         elif leased.token == lease.token:
-            # And end it must: renewed for other jobs, it would keep this one from every worker.
+            # The lease must end: if it were renewed for other jobs, no worker would get this one.
             lease.lose("it ended before a job of another one that was lost")
 
     def _prepare(self, run: Running) -> None:
-        """Decode the payload; find out what is in the way of a call."""
+        """Decode the payload; find out whether anything prevents the call."""
         state = run.view.state
         run.number = state.attempts if run.asking else state.attempts + 1
         run.key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
@@ -323,7 +331,7 @@ class Attempts:
                 run.obstacle = BAD_PAYLOAD
         if state.test and run.obstacle is None:
             if run.flow.effects != "attempt":
-                # Declared otherwise when it was submitted.
+                # The flow was declared differently when the request was submitted.
                 run.obstacle = NO_TESTS
                 return
             from gesta.worker.test_mode import sandbox_config
@@ -331,7 +339,7 @@ class Attempts:
             run.config = sandbox_config(run.config, run.flow, run.payload)
 
     async def _render(self, run: Running, render: Render, started_ms: int) -> None:
-        """The call of this intent: the journalled one, or a new one before the first attempt."""
+        """The call of this intent: the journaled one, or a new one for the first attempt."""
         state = run.view.state
         if state.journal:
             try:
@@ -365,8 +373,8 @@ class Attempts:
             run.obstacle = Rejected(refused.reason, refused.detail)
 
     async def _journal(self, run: Running) -> bool:
-        """Record that the call begins, where the flow wants that; False: another worker has begun,
-        or the request was cancelled or ended meanwhile.
+        """Record that the call begins, if the flow requires it. Returns False if another worker has
+        begun, or if the request was cancelled or has ended meanwhile.
         """
         if run.obstacle is not None or run.asking:
             return True
@@ -385,16 +393,17 @@ class Attempts:
         return bool(applied.events)
 
     def _not_called(self, run: Running, executor: Executor | None) -> Outcome | None:
-        """The outcome where nothing is called; None: call."""
+        """The outcome if nothing is to be called; None: make the call."""
         if run.obstacle is not None:
-            # A question that was not asked resolves nothing.
+            # If the provider was not asked, nothing is resolved.
             obstacle = run.obstacle
             return Unknown(obstacle.reason, obstacle.detail) if run.asking else obstacle
         if not run.lease.covers(run.leased.token):
             return Retry("lease_lost", "nothing was called")
         if executor is None:
-            # Asked under an earlier declaration of the flow. A question never becomes a call.
-            return Unknown("cannot_ask", "the flow no longer says how to ask the provider")
+            # An earlier declaration of the flow had a reconcile function. A look-up never becomes a
+            # call.
+            return Unknown("cannot_ask", "the flow no longer has a reconcile function")
         return None
 
     def _attempt(self, run: Running, started_ms: int) -> Attempt:
@@ -458,7 +467,8 @@ class Attempts:
     async def _call(self, run: Running, executor: Executor, attempt: Attempt) -> Outcome:
         """The outcome, whatever the executor does.
 
-        Only what it says can be Done; everything unexpected may have had its effect.
+        It is Done only if the executor returns that; after anything unexpected, the effect may have
+        happened.
         """
         seconds = run.flow.timeout_seconds
         self._deadlines.watch(run, seconds)
@@ -473,15 +483,16 @@ class Attempts:
             if attempt.test and isinstance(refused, ConfigMissing):
                 return Rejected(refused.reason, refused.detail)
             if attempt.test:
-                # None was used, so the tenant's own is not held for it.
+                # The test used no real credential, so the tenant's credential is not held because
+                # of it.
                 return Rejected(
-                    "credential_refused", "the sandbox refused the stand-in for the credential"
+                    "credential_refused", "the sandbox refused the placeholder for the credential"
                 )
             if (outcome := unusable(refused, attempt.tenant)) is None:
                 raise
             return outcome
         except BadConfig as error:
-            # Stored config that cannot be read may be put right; nothing was sent without it.
+            # Stored config that cannot be read may be repaired; nothing was sent without it.
             return Retry("bad_config", scrub(str(error)))
         except asyncio.CancelledError:
             if run.cut_reason is not None:
@@ -490,14 +501,14 @@ class Attempts:
             if run.task is not None and run.task.cancelling():
                 # The whole program ends.
                 raise
-            return Unknown("unexpected_error", "the executor awaited something that was cancelled")
+            return Unknown("unexpected_error", "the executor awaited a task that was cancelled")
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 -- a bug must not look like no effect
             run.error = error
             detail = scrub(f"{type(error).__name__}: {error} (at {_line_of(error)})")
             if run.flow.effects == "attempt" and not run.has_sent:
-                # The flow has effects through these alone, so nothing has happened.
+                # The flow has effects only through these clients, so nothing has happened.
                 return Retry("unexpected_error", detail)
             return Unknown("unexpected_error", detail)
         finally:

@@ -25,11 +25,11 @@ from gesta.tenants.config import ConfigCache
 from gesta.tenants.pause_control import PauseControl
 from gesta.worker.release import JobRelease
 
-#: How often a missing request is looked for, and the pause in between: where queue and log are
-#: different servers, a job may be ahead of the events it points to.
+#: How often, and how far apart, a missing request is looked up: if queue and log are on different
+#: servers, a job may arrive before the events that it points to.
 MISSING_TRIES = 5
 MISSING_PAUSE_MS = 500
-#: Missing requests that are remembered; another process may find what this one did not.
+#: How many missing requests are remembered; another process may find them.
 MISSING_KEPT = 10_000
 NOTHING_MADE: Mapping[str, View] = {}
 
@@ -43,7 +43,7 @@ class Paused(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """A batch, sorted by what is to be done with its jobs."""
+    """A batch, sorted by what is to be done with each job."""
 
     ready: list[tuple[LeasedJob, View]]
     paused: list[Paused]
@@ -77,7 +77,7 @@ class BatchAdmission:
         """Load the requests and sort the jobs.
 
         `made`: requests that were created in the commit that leased their jobs, by job id.
-        `insist`: wait for the store, however long it is out of reach; otherwise raise StoreError.
+        `insist`: wait for the store, however long it is unavailable; otherwise raise StoreError.
         """
         try:
             found = await self._load(leased, made, insist=insist)
@@ -131,7 +131,7 @@ class BatchAdmission:
         finally:
             for task in holding:
                 task.cancel()
-        # The pause may have ended since we read it, before these jobs were held: look again.
+        # The pause may have ended after we read it and before these jobs were held, so check again.
         scopes = [(one.leased.job.tenant, one.hold.scope) for one in paused]
         await self._do(lambda: self._pausing.let_go(scopes), insist=insist)
         # A request may have been cancelled while we held its job.
@@ -153,7 +153,7 @@ class BatchAdmission:
         await self._do(lambda: self._queue.settle([release]), [release], insist=insist)
 
     async def quarantine(self, leased: LeasedJob, error: Exception, reason: str = "") -> None:
-        """Take a job that cannot be dealt with out of the queue, on record."""
+        """Take a job that cannot be processed out of the queue, and record that."""
         job = leased.job
         await self._note(
             Quarantined("job", job.tenant, job.id, job.dispatch_version, reason, 0), error
@@ -161,8 +161,9 @@ class BatchAdmission:
         await self.settle([Ack(job.id, leased.token)])
 
     async def release(self, leased: Sequence[LeasedJob]) -> None:
-        """Nothing has been called, and no attempt is spent."""
-        # A possibly executed job is left to the end of its lease: released, it would look clean.
+        """Nothing has been called, and no attempt is used up."""
+        # A possibly executed job stays leased until its lease ends: if it were released, it would
+        # look clean.
         releases = [
             Release(one.job.id, one.token, 0) for one in leased if not one.is_possibly_executed
         ]
@@ -170,15 +171,15 @@ class BatchAdmission:
             await self.settle(releases)
 
     async def release_declared(self) -> None:
-        """What a provider refused may be held since an earlier program, which declared another
-        secret: the one of this program is to be tried.
+        """Requests may be held because a provider refused the secret that an earlier program
+        declared. The secret of this program is to be tried.
         """
         if self._config.pauses.declared:
             await self._pausing.let_go_of_all()
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
-        """Settle jobs without an attempt, however long the store is out of reach: while the lease
-        is renewed, no other worker takes them.
+        """Settle jobs without an attempt, however long the store is unavailable: while the lease is
+        renewed, no other worker takes them.
         """
         await self._do(lambda: self._queue.settle(settlements), settlements, insist=True)
 

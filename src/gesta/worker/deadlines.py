@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from gesta.worker.attempt import Running
 
 TICK_SECONDS = 0.25
-#: An executor that was cut off may still close its files for this long; then it is given up.
+#: A cancelled executor gets this long to close its files; then it is abandoned.
 GRACE_SECONDS = 5.0
 
 
 class Deadlines:
-    """Cuts off executors whose time is up, at most a tick late."""
+    """Cancels executors that have exceeded their time limit, at most a tick late."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._ends: dict[Running, float] = {}
-        #: Called with an attempt that was cut off and does not end.
+        #: Called with an attempt that was cancelled and does not end.
         self.abandon: Callable[[Running], None] = lambda _: None
 
     def watch(self, running: Running, seconds: float) -> None:

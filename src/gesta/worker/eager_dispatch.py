@@ -1,10 +1,10 @@
-"""Eager dispatch: the worker's free slots travel with the jobs that its own process puts, so that
-these jobs are leased in the commit that puts them.
+"""Eager dispatch: the worker passes its free slots along with the jobs that its own process puts,
+so that these jobs are leased in the commit that puts them.
 
-The promise: a job is leased this way only where no other job of its flow waits before it, and never
-to more slots than are free. A job that is not leased this way is ready for the next take, as if
-eager dispatch did not exist. Every set of free slots is answered, also where the store's answer is
-lost; then the queue is asked what became of the jobs (lease.py).
+The promise: a job is leased this way only if no other job of its flow waits before it, and never
+more jobs than there are free slots. A job that is not leased this way is ready for the next take,
+as if eager dispatch did not exist. Every set of free slots gets an answer. If the store's answer is
+lost, the queue is asked what became of the jobs (lease.py).
 
 The projector asks for free slots (`make`), the store fills them in (ports/eager_dispatch.py has the
 values and the rule for choosing jobs), and `answered` hands the leased jobs to the pool.
@@ -19,17 +19,17 @@ from gesta.ports.job_queue import Job, LeasedJob
 from gesta.ports.read_model import View
 from gesta.worker.lease import LEASE_SECONDS, Asked, LeaseReconciliation
 
-#: A flow's slots are filled by so many takes at least. Calls that begin together end together, and
-#: until then every new job waits: a few waves a moment apart soon leave a slot for another tenant.
+#: A flow's slots are filled by at least this many takes. Calls that begin together end together,
+#: and until then every new job waits. With a few waves, a slot for another tenant is soon free.
 TAKES_TO_FILL = 8
-#: Smaller takes would cost more than the waves do,
+#: Smaller takes would cost more than the waves gain,
 TAKE_LEAST = 8
-#: and so many slots left for later takes are enough.
+#: and this many slots left for later takes are enough.
 KEPT_BACK_MOST = 1_000
 
 
 def batch_max(slots: int) -> int:
-    """How many jobs of a flow with so many slots one take may bring."""
+    """How many jobs one take may return for a flow with this many slots."""
     return max(TAKE_LEAST, slots // TAKES_TO_FILL, slots - KEPT_BACK_MOST)
 
 
@@ -52,22 +52,22 @@ class EagerDispatcher:
         ended: Callable[[], None],
         durable: bool,
     ) -> None:
-        """`free` are the pool's slots: those on their way are not free meanwhile.
+        """`free` are the pool's slots: those on their way do not count as free.
 
         `ended` is called when some come back.
         """
         self._free, self._reconciliation = free, reconciliation
         self._most = {flow: batch_max(slots) for flow, slots in free.items()}
         self._begin, self._ended, self._durable = begin, ended, durable
-        #: Flows of which the queue had no job left when it was asked last. Where it has, the
+        #: Flows for which the queue had no job left when it was last asked. If it has jobs, the
         #: waiting jobs come first.
         self._drained: set[str] = set()
         self._is_closed = False
         self.on_their_way = 0
 
     def asks(self, flow: str, slots: int) -> int:
-        """For how many free slots a take asks. Where no job should be waiting, some slots stay for
-        eager dispatch.
+        """For how many free slots a take asks for jobs. If no job should be waiting, some slots are
+        left for eager dispatch.
         """
         most = self._most[flow]
         few = max(TAKE_LEAST, most // TAKES_TO_FILL) if flow in self._drained else most

@@ -1,8 +1,8 @@
 """The lease of this process on the jobs it holds: renewed once a second for all of them together,
 and reconciled with the queue when an answer was lost.
 
-A worker that cannot renew ends its calls before the lease does: after that, another worker may call
-the provider.
+A worker that cannot renew the lease cancels its calls before the lease ends: after that, another
+worker may call the provider.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,13 +15,13 @@ from gesta.runtime.component import Process, repeat
 
 LEASE_SECONDS = 4.0
 RENEWAL_SECONDS = 1.0
-#: Calls are cut this long before the lease ends, so that they are over when another worker may
-#: begin.
+#: Calls are cancelled this long before the lease ends, so that they have ended when another worker
+#: may begin.
 MARGIN_SECONDS = 1.0
 #: The queue is asked no more often than this.
 LOOK_SECONDS = 1.0
-#: For so long after an answer was lost: what was asked for may still be done when its connection is
-#: gone.
+#: The queue is asked for this long after an answer was lost: the call may still be executed after
+#: its connection was closed.
 LOST_SECONDS = 60.0
 NEVER = float("-inf")
 
@@ -37,7 +37,7 @@ class Lease:
         self.held = 0
 
     def renewed(self, token: str, asked_at: float) -> None:
-        """A take or renewal that was asked for then has been granted."""
+        """A take or renewal that was requested at that time has been granted."""
         if token != self.token:
             # Lost while the answer was on its way.
             return
@@ -52,8 +52,8 @@ class Lease:
         return token == self.token and self._runtime.monotonic() < self._until - MARGIN_SECONDS
 
     async def keep(self) -> None:
-        """Renew until cancelled. When that fails for too long, the calls are cut off and work goes
-        on under a new token.
+        """Renew until cancelled. When that fails for too long, the calls are cancelled and work
+        continues under a new token.
         """
         await repeat(self._renew, "lease", self._process, pause_seconds=0.0)
 
@@ -82,17 +82,17 @@ class Lease:
         elif self.held:
             self.lose("it could not be renewed in time")
         else:
-            # Jobs that were left to this lease must see it expire; a later take would renew it.
+            # Jobs that were left under this lease need it to expire; a later take would renew it.
             self.resign()
 
     def lose(self, why: str) -> None:
-        """Cut the calls and go on under a new token."""
+        """Cancel the calls and continue under a new token."""
         self._process.telemetry.log.warning("lease lost", reason=why, held=self.held)
         self.resign()
         self._cut()
 
     def resign(self) -> None:
-        """No call starts under this lease any more."""
+        """From now on no call starts under this lease."""
         self.token, self._until = self._ids.new(), NEVER
 
 
@@ -140,7 +140,7 @@ class LeaseReconciliation:
         return (now < self._lost_until or bool(self._uncertain)) and now >= self._next_look
 
     def answer_lost(self) -> None:
-        """A take may have brought something, or do so yet."""
+        """A take may have leased jobs, or may still do so."""
         self._lost_until = self._runtime.monotonic() + LOST_SECONDS
 
     def mark_uncertain(self, job_id: str) -> None:
@@ -158,10 +158,10 @@ class LeaseReconciliation:
         self._lease.renewed(asked.token, asked.at)
 
     def sure(self, leased: list[LeasedJob], asked: Asked) -> list[LeasedJob]:
-        """Without jobs that a retry may have released while the answer was on its way.
+        """Removes jobs that a retry may have released while the answer was in transit.
 
-        An answer that took longer than the lease lasts says nothing: other workers may have had the
-        jobs meanwhile.
+        An answer that took longer than the lease lasts proves nothing: other workers may have had
+        the jobs meanwhile.
         """
         if leased and self.age(asked) >= LEASE_SECONDS - MARGIN_SECONDS:
             self.answer_lost()
@@ -176,7 +176,7 @@ class LeaseReconciliation:
     async def look(self, known: Iterable[str]) -> list[LeasedJob]:
         """The jobs of this process beside the jobs that are `known`.
 
-        Raises StoreError; then it has to be asked again.
+        Raises StoreError; then the queue has to be asked again.
         """
         asked = self.ask()
         here, uncertain = frozenset(known), set(self._uncertain)

@@ -19,13 +19,13 @@ from gesta.security.subject_keys import SubjectKeys
 #: An id or target is a name, a reason a label.
 NAME_LENGTH_MAX = 500
 REASON_LENGTH_MAX = 100
-#: A reason that is a name for a kind of end, and no sentence.
+#: A reason is a code, not a sentence.
 LABEL = re.compile(r"[a-z0-9_.-]{1,40}")
 
 
 def sound(answer: object) -> Outcome:
     """The outcome with valid texts. A return value that is not an outcome becomes Unknown."""
-    # By far the most frequent answer, tested without the cost of a pattern.
+    # By far the most frequent outcome, tested without the cost of a regular expression.
     if (
         type(answer) is Done
         and answer.detail == ""
@@ -35,7 +35,7 @@ def sound(answer: object) -> Outcome:
         return answer
     match answer:
         case Done():
-            # It says that the effect happened: no form of saying so is refused.
+            # It reports that the effect happened, so it is accepted in any form.
             return Done(
                 _text(answer.id)[:NAME_LENGTH_MAX],
                 _text(answer.target)[:NAME_LENGTH_MAX],
@@ -79,7 +79,7 @@ def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outco
 def coded(outcome: Outcome, codes: Collection[str]) -> Outcome:
     """The outcome with a stable code as its reason: a free text becomes part of the detail.
 
-    `codes`: the reasons of the flow. `discreet` has hidden what it knows to be personal.
+    `codes`: the reasons of the flow. In `discreet`, known personal data is already hidden.
     """
     if isinstance(outcome, Done) or (code := code_of(outcome, codes)) == outcome.reason:
         return outcome
@@ -88,7 +88,7 @@ def coded(outcome: Outcome, codes: Collection[str]) -> Outcome:
 
 
 def code_of(outcome: Rejected | Retry | Unknown, codes: Collection[str]) -> str:
-    """Its reason where that is a code, else the name of its kind."""
+    """Its reason if that is a code, else the name of its type."""
     is_code = outcome.reason in codes or LABEL.fullmatch(outcome.reason)
     return outcome.reason if is_code else type(outcome).__name__.lower()
 
@@ -131,7 +131,7 @@ def _is_short(value: object) -> bool:
 def _text(value: object) -> str:
     if value is None:
         return ""
-    # Half a surrogate pair is a str, but no text that could be stored.
+    # A lone surrogate is a valid str but cannot be stored.
     return str(value).encode(errors="replace").decode()
 
 

@@ -26,15 +26,15 @@ from gesta.worker.deadlines import Deadlines
 from gesta.worker.eager_dispatch import EagerDispatcher
 from gesta.worker.lease import LEASE_SECONDS, Lease, LeaseReconciliation
 
-#: A queue signals when a job was put; should it ever not, this is how long a job lies unnoticed.
+#: A queue signals when a job was put. If a signal is lost, a job waits at most this long.
 POLL_SECONDS = 1.0
-#: How often a queue is asked for a job that is due by our clock and not by its own.
+#: How often a queue is asked for a job that is due by our clock but not by the queue's.
 CLOCK_PAUSE_SECONDS = 0.1
-#: Attempts of one batch that begin before every other task gets its turn, within some
-#: milliseconds. Fewer make smaller commits.
+#: How many attempts of one batch begin before other tasks get a turn, within some milliseconds.
+#: With fewer attempts, commits are smaller.
 AT_A_TIME = 300
-#: When the drain is over, attempts that were cut off may close their files for so long, and be
-#: recorded for so long; then the engine stops without them.
+#: After the drain, cancelled attempts get this long to close their files, and this long to be
+#: recorded; then the engine stops without them.
 STOP_GRACE_SECONDS = 2.0
 LAST_SECONDS = 4.0
 
@@ -63,8 +63,8 @@ class Pool:
         self._reconciliation = LeaseReconciliation(
             queue, self.lease, store_retry=store_retry, runtime=process.runtime
         )
-        # A lease has to be on disk before the call where an unknown request cannot be resent under
-        # the same key.
+        # The lease must be on disk before the call if an unknown request cannot be resent with the
+        # same key.
         self._durable = any(flow.rules.on_unknown != "resend" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
         #: A job may be ready, or a flow that was full has a free slot again.
@@ -72,7 +72,7 @@ class Pool:
         self._ended = Signal(process.runtime)
         #: Jobs that this process holds, by their ids.
         self._holding: dict[str, LeasedJob] = {}
-        #: Jobs that were leased to us again before we were done with them.
+        #: Jobs that were leased to us again before we had finished with them.
         self._again: dict[str, LeasedJob] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._taking: asyncio.Task[tuple[list[LeasedJob], int | None]] | None = None
@@ -88,7 +88,7 @@ class Pool:
         )
         #: Jobs that are being held for a pause: they may come again as soon as it ends.
         self._pausing_jobs: set[str] = set()
-        #: When the queue said the next job falls due, for tests that own the clock.
+        #: When, according to the queue, the next job becomes due; for tests that control the clock.
         self.next_due_ms: int | None = None
 
     @property
@@ -96,7 +96,7 @@ class Pool:
         return len(self._tasks)
 
     async def run(self) -> None:
-        """Lease and start for ever."""
+        """Lease and start jobs forever."""
         try:
             await self._admission.release_declared()
         except StoreError as error:
@@ -120,7 +120,7 @@ class Pool:
             await self._may_lease.wait(POLL_SECONDS)
 
     async def listen(self) -> None:
-        """Pass on the queue's signals for ever."""
+        """Forward the queue's signals forever."""
         await repeat(self._hear, "queue", self._process, outage=self._may_lease.set)
 
     async def _hear(self) -> None:
@@ -129,7 +129,7 @@ class Pool:
 
     async def _take(self, free: dict[str, int]) -> None:
         asked, asked_ms = self._reconciliation.ask(), self._runtime.now_ms()
-        # Shielded: a take whose answer is not awaited would leave jobs leased, and possibly
+        # Shielded: if the answer to a take is not awaited, jobs stay leased and are possibly
         # executed at the next start.
         self._taking = spawn(
             self._queue.take(asked.token, free, LEASE_SECONDS, durable=self._durable), "gesta-take"
@@ -148,7 +148,7 @@ class Pool:
     def _begin_all(self, leased: list[LeasedJob], made: Mapping[str, View] = NOTHING_MADE) -> None:
         """`made`: requests that were created in the commit that leased their jobs, by job id."""
         if self._has_left:
-            # The process ends: they are found under a dead lease.
+            # The process is stopping: the next start finds these jobs under an expired lease.
             return
         fresh, is_lost = [], False
         for one in leased:
@@ -164,7 +164,7 @@ class Pool:
             if is_ours:
                 self._await_release(one)
             else:
-                # Under another token, what came again before is no longer held here.
+                # Under another token, jobs that came again before are no longer held here.
                 self._forget_again(one.job.id)
                 self._holding[one.job.id] = one
                 fresh.append(one)
@@ -174,8 +174,8 @@ class Pool:
             self._start(self._begin(fresh, made))
 
     def _await_release(self, leased: LeasedJob) -> None:
-        """We released it and it was ready at once, but the release has not been answered yet and
-        may be repeated. Begun after that.
+        """We released it, and it was ready immediately, but the answer to the release is pending
+        and the release may be repeated. The job is started after that.
         """
         self._forget_again(leased.job.id)
         self._again[leased.job.id] = leased
@@ -207,7 +207,9 @@ class Pool:
     async def _begin(
         self, leased: list[LeasedJob], made: Mapping[str, View] = NOTHING_MADE
     ) -> None:
-        """Admit a batch, then run each attempt on its own: a slow one delays no other."""
+        """Admit a batch, then run each attempt separately, so that a slow one does not delay
+        others.
+        """
         admission = self._admission
         ready, paused, missing, unreadable = await admission.admit(leased, made, insist=True)
         if self._is_stopping:
@@ -245,8 +247,8 @@ class Pool:
         )
 
     async def _open(self, views: list[View], token: str) -> list[Readable]:
-        """The encrypted payloads of one batch, in one call, however long the vault is out of reach:
-        that is not a failed attempt.
+        """The encrypted payloads of one batch, in one call. Waits while the vault is unavailable,
+        because that is not a failed attempt.
         """
         while True:
             try:
@@ -291,7 +293,7 @@ class Pool:
                 self._free_slot(running.leased)
 
     def _abandon(self, running: Running) -> None:
-        """An executor that does not end keeps neither its slot nor its request."""
+        """An executor that does not end gives up its slot and its request."""
         running.is_abandoned = True
         if running.task is not None:
             self._tasks.discard(running.task)
@@ -338,7 +340,7 @@ class Pool:
                 self._start(self._begin([again]))
         self._free[flow] = free = self._free[flow] + 1
         if free == 1:
-            # It was full: its next job may have been ready for long.
+            # The flow was full: its next job may have been ready for a long time.
             self._may_lease.set()
 
     def _slots_back(self) -> None:
@@ -347,8 +349,8 @@ class Pool:
         self._ended.set()
 
     async def stop(self, drain_seconds: float) -> None:
-        """After `run` was cancelled: release what was leased last, let attempts end, cut those that
-        take too long (Unknown).
+        """After `run` was cancelled: release what was leased last, let attempts end, cancel those
+        that take too long (Unknown).
         """
         self._is_stopping = True
         self.eager_dispatcher.close()
@@ -360,7 +362,7 @@ class Pool:
             self._runtime.call_later(drain_seconds, self._cut_short),
             self._runtime.call_later(drain_seconds + LAST_SECONDS, self._leave),
         ]
-        # One that was cut before it had begun is done and still here.
+        # An attempt that was cancelled before it began is done but still listed here.
         while (self.eager_dispatcher.on_their_way and not self._has_left) or any(
             not task.done() for task in self._tasks
         ):
@@ -376,16 +378,18 @@ class Pool:
             await self._admission.release(leased)
 
     def _cut_short(self) -> None:
-        """What has not begun does not begin; what runs is cut and recorded as Unknown."""
+        """Attempts that have not begun do not begin; running ones are cancelled and recorded as
+        Unknown.
+        """
         self.lease.resign()
         self._deadlines.cut_all("stopping", STOP_GRACE_SECONDS)
 
     def _leave(self) -> None:
-        """The store does not take what was learned: the next start finds these jobs under a dead
+        """The store does not accept the outcomes: the next start finds these jobs under an expired
         lease, possibly executed.
         """
         self._has_left = True
-        self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
+        self._telemetry.log.error("stopped before all outcomes were recorded", held=self.lease.held)
         self._ended.set()
         for task in self._tasks:
             task.cancel()
@@ -394,8 +398,8 @@ class Pool:
 def may_have_more(
     asked: Mapping[str, int], leased: Sequence[LeasedJob], next_due_ms: int | None, asked_ms: int
 ) -> bool:
-    """Whether the queue may have left out jobs that are ready: as many came as were asked for, or
-    more are due than it wakes at once.
+    """Whether the queue may have more ready jobs: it returned as many as were asked for, or more
+    are due than it releases in one step.
     """
     if not leased:
         return False
@@ -406,7 +410,7 @@ def may_have_more(
 
 
 def pause_seconds(next_due_ms: int | None, asked_ms: int, now_ms: int) -> float:
-    """Until the next job falls due, as far as the queue knows."""
+    """Seconds until the next job is due, as far as the queue knows."""
     if next_due_ms is None:
         return POLL_SECONDS
     # Due before we asked, and not leased to us: the queue's clock is behind ours.

@@ -21,7 +21,7 @@ from gesta.runtime.clock import Runtime
 #: ignore: nothing to do. copy: an attempt has begun under another copy of the job.
 Finding = Literal["execute", "reconcile", "lose", "expire", "cancel", "wait", "ignore", "copy"]
 
-#: A job that is due by the queue's clock and not by ours is looked at again after this: another
+#: A job that is due by the queue's clock but not by ours is checked again after this time: another
 #: worker's clock may be right.
 CLOCK_PAUSE_MS = 1_000
 
@@ -30,10 +30,11 @@ def examine(state: State, leased: LeasedJob, now_ms: int, rules: Rules) -> Findi
     """What to do with a job, given what its request is now."""
     job = leased.job
     if state.is_terminal or state.dispatch_version != job.dispatch_version or state.wants is None:
-        # Ended, opened again since, or unknown until a person decides: the job is outdated.
+        # The request has ended, was opened again, or is unknown until a person decides: the job is
+        # outdated.
         return "ignore"
     if state.wants == "reconcile":
-        # A question changes nothing at the provider, so asking twice is harmless.
+        # A look-up changes nothing at the provider, so it can be repeated.
         return "reconcile" if (state.due_at or 0) <= now_ms else "wait"
     if state.due_at is not None and state.due_at > now_ms and not _began(state.due_at, leased):
         return "wait"
@@ -50,12 +51,11 @@ def examine(state: State, leased: LeasedJob, now_ms: int, rules: Rules) -> Findi
 
 
 def _began(due_ms: int, leased: LeasedJob) -> bool:
-    """Whether an attempt that was due then may have begun, however early it is by our clock: ours
-    may be slow.
+    """Whether an attempt that was due then may have begun, although it is not yet due by our clock,
+    which may be slow.
 
-    The queue had the job ready for that time before it was taken and lost. One that was ready
-    earlier was lost after an attempt whose
-    recorded end set the time that is still to come.
+    The queue had the job ready for that time before it was taken and lost. If the job was ready
+    earlier, it was lost after an attempt whose recorded end set the later due time.
     """
     return leased.is_possibly_executed and leased.available_ms >= due_ms
 
@@ -76,20 +76,20 @@ class Guard:
         lost: str = "lease_lost",
         insist: bool = True,
     ) -> tuple[View, Finding] | None:
-        """Record what follows and settle the job; the request and what to do with it, where it is
-        to be executed after all.
+        """Record what follows and settle the job. Returns the request and what to do with it, if it
+        is to be executed after all.
 
-        `lost` is the reason that is put on record for an attempt without an end. `insist`: see
+        `lost` is the reason that is recorded for an attempt without an outcome. `insist`: see
         Recorder.apply.
         """
         if finding == "lose":
-            # It was taken when it was due, whatever our clock says.
+            # It was leased when it was due, whatever our clock says.
             lose = Lose(
                 max(self._runtime.now_ms(), view.state.due_at or 0), lost, self._runtime.chance()
             )
             view = (await self._apply(leased, view, lose, rules, _keep(leased), insist=insist)).view
-            # Under `resend` the lost attempt may be repeated at once; otherwise the request now
-            # is unknown.
+            # With `resend` the lost attempt may be repeated immediately; otherwise the request is
+            # now unknown.
             finding = examine(view.state, _clean(leased), self._runtime.now_ms(), rules)
         match finding:
             case "execute" | "reconcile":
@@ -125,7 +125,7 @@ class Guard:
             lose = Lose(max(now, view.state.due_at or 0), lost, self._runtime.chance())
             await self._apply(leased, view, lose, rules, settle_of(leased), insist=False)
         else:
-            # Its end is on record, and only the job was left.
+            # Its outcome is recorded, and only the job was left.
             await self.deal_with(finding, leased, view, rules, insist=False)
 
     async def _cancel(self, leased: LeasedJob, view: View, rules: Rules, *, insist: bool) -> None:
@@ -153,7 +153,7 @@ class Guard:
 
 def settle_of(leased: LeasedJob) -> Settle:
     """What becomes of the job once the request is in a given state: kept for the next attempt if
-    that is near, else done with.
+    that is soon, else removed.
     """
     return partial(settled, leased)
 
@@ -164,7 +164,7 @@ def settled(leased: LeasedJob, _: State, state: State) -> Settlement:
     still_ours = (
         state.dispatch_version == leased.job.dispatch_version and state.job_kind == leased.job.kind
     )
-    # One that the sweep has put, now that it is due, stays: it is put once.
+    # A job that the sweeper put when it became due stays, because it is put only once.
     is_near = not state.is_far or (state.due_at or 0) - leased.available_ms <= QUEUE_HORIZON_MS
     if still_ours and is_near:
         return Release(leased.job.id, leased.token, state.due_at or 0)
@@ -172,9 +172,10 @@ def settled(leased: LeasedJob, _: State, state: State) -> Settlement:
 
 
 def _not_yet(leased: LeasedJob, state: State, now_ms: int) -> Settlement | None:
-    """Back until it is due.
+    """Release the job until it is due.
 
-    By the queue's clock it is: released until then, it would be taken again at once, and again.
+    By the queue's clock it is already due: if it were released until then, it would be taken again
+    immediately, and again.
     """
     settlement = settled(leased, state, state)
     if isinstance(settlement, Release):
@@ -184,7 +185,7 @@ def _not_yet(leased: LeasedJob, state: State, now_ms: int) -> Settlement | None:
 
 
 def _keep(leased: LeasedJob) -> Settle:
-    """Hold the job if the request may be executed at once, else as usual."""
+    """Hold the job if the request may be executed now; otherwise as usual."""
 
     def settle(before: State, state: State) -> Settlement | None:
         settlement = settled(leased, before, state)

@@ -1,7 +1,7 @@
-"""Replies that may have become untrue: the engine tells a person that a request failed, and the
-request is redriven and succeeds before the reply was sent.
+"""Replies that may have become untrue: a reply says that a request failed, but the request was
+redriven and succeeded before the reply was sent.
 
-This is asked before each attempt, so it holds for retries and redrives of the reply, too.
+This check runs before each attempt, so it also covers retries and redrives of the reply.
 """
 
 from typing import Final
@@ -16,15 +16,15 @@ from gesta.requests.recorder import Recorder
 
 #: The source of requests that callers submitted. They have no premise.
 OF_CALLERS: Final = "gesta"
-#: While the other request is under way, a reply waits this long before it asks again.
+#: While the other request is being executed, a reply waits this long before it checks again.
 WAIT_SECONDS: Final = 60.0
 STORE_SECONDS: Final = 1.0
 OUTDATED: Final = "outdated"
 
 
 async def check_premise(state: State, recorder: Recorder) -> None:
-    """Return if the request may be sent. Raises Decided if it is no longer true, Postponed if that
-    is not known yet.
+    """Return if the reply may be sent. Raises Decided if it is no longer true, Postponed if that is
+    not known yet.
     """
     premise = premise_of(state.source)
     if premise is None or state.in_doubt:

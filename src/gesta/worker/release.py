@@ -1,8 +1,8 @@
-"""Release of a job without an attempt: nothing was sent, and its request is as if the job had not
-been leased.
+"""Release of a job without an attempt: nothing was sent, and the request is as it was before the
+job was leased.
 
-attempt.py passes on what the executor raised (flows/deferrals.py). A postponed job goes back until
-it is due. A job whose credential was refused is held with everything else that uses it.
+attempt.py passes on what the executor raised (flows/deferrals.py). A postponed job is released
+until it is due. A job whose credential was refused is held with all others that use the credential.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class JobRelease:
         await self._settle(run, Postpone(), Release(job.id, run.leased.token, until_ms))
 
     async def refused(self, run: Running, refused: CredentialRefused) -> None:
-        """Hold it with everything else that uses the credential."""
+        """Hold it with all other jobs that use the credential."""
         leased, reason = run.leased, _reason(refused, run)
         tenant, version = leased.job.tenant, run.config.version_of(refused.credential)
-        # However long the store is out of reach: while the lease is renewed, no other worker takes
+        # Retries while the store is unavailable: while the lease is renewed, no other worker takes
         # the job.
         scope, is_new = await self._store_retry.insist(
             partial(
@@ -114,7 +114,7 @@ class JobRelease:
             report(run.log_context, run.flow.name, refused.credential, reason)
         if scope is None or leased.is_possibly_executed:
             # It has changed meanwhile; or an earlier lease was lost, which a hold would remember
-            # although its end is on record by now.
+            # although its outcome is recorded by now.
             await self._settle(run, Postpone(), Release(leased.job.id, leased.token, 0))
             return
         hold = Hold(leased.job.id, leased.token, str(scope))
@@ -129,10 +129,10 @@ class JobRelease:
             self._telemetry.store_failed("worker", error)
 
     async def hold(self, leased: LeasedJob, hold: Hold, view: View, *, insist: bool) -> None:
-        """Hold a job that a pause covers, on record.
+        """Hold a job that a pause covers, and record that.
 
-        Of a tenant that was copied to another store, the job alone is held: the tenant's pause
-        stands as long as its fence, and until then the job must not keep a slot.
+        If the tenant was copied to another store, only the job is held: the tenant's pause lasts as
+        long as its fence, and until then the job must not occupy a slot.
         """
         try:
             await self._recorder.apply(
@@ -162,7 +162,7 @@ def unusable(refused: CredentialRefused, tenant: str) -> Retry | None:
     try:
         checked(Scope(None, tenant, refused.credential))
     except BadScope as error:
-        return Retry("credential_refused", f"the flow names it wrongly: {error}")
+        return Retry("credential_refused", f"the flow returns an invalid name: {error}")
     return None
 
 

@@ -1,8 +1,8 @@
 """Test mode: what executors of test requests get, so that they reach the sandbox only.
 
-HTTP and e-mail go to fakes in this process. Stand-ins replace all secrets. The tenant's other
-config is used; for a kind of which nothing is stored, the flow's stand-in is. Nothing is written
-beside the request's own events: no rate limit is used up, no endpoint disabled, no address
+HTTP and e-mail go to fakes in this process. Placeholders replace all secrets. The tenant's other
+config is used; if nothing of a kind is stored, the flow's placeholder is used. Nothing is written
+except the request's own events: no rate limit is used up, no endpoint disabled, no address
 suppressed.
 """
 
@@ -51,8 +51,8 @@ class SandboxMode:
 
 
 class SandboxConfig(TenantConfig):
-    """The tenant's config without its secrets, and with a stand-in for each kind of which nothing
-    is stored.
+    """The tenant's config without its secrets, and with a placeholder for each kind of which
+    nothing is stored.
     """
 
     __slots__ = ("_stand_ins",)
@@ -68,7 +68,8 @@ class SandboxConfig(TenantConfig):
             or kind not in self._stand_ins
             or any(kind == known for known, _ in self._entities)
         ):
-            # A tenant that has stored some of this kind learns of a wrong code, as in live mode.
+            # A tenant that has stored config of this kind gets an error for a wrong code, as in
+            # live mode.
             return stored
         return Entity(kind, code, self._stand_ins[kind], {}, 0)
 
@@ -127,7 +128,7 @@ class UnchangedRecords(TenantRecords):
     async def _put(self, keys: Sequence[str], version: int, box: bytes) -> list[bool]:
         return [True] * len(keys)
 
-    async def forget(self, kind: str, name: str, *, upto: int) -> None:
+    async def _delete(self, key: str, upto: int) -> None:
         """It stays."""
 
     async def claim(self, kind: str, name: str) -> bool:

@@ -80,7 +80,7 @@ async def test_jobs_of_slow_endpoints_and_their_claims_go_along_and_stay_refused
     async with stage.stores("used") as (used,):
         await put_stored_jobs(used)
         await stage.unfence("source")
-    with pytest.raises(BadInput, match="jobs of slow endpoints already"):
+    with pytest.raises(BadInput, match="already has jobs of slow endpoints"):
         await stage.copy(target="used")
 
 

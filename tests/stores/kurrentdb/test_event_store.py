@@ -106,7 +106,7 @@ async def test_events_of_other_programs_are_not_followed(open_events, raw):
 
 async def test_a_stream_that_would_not_be_followed_is_refused(open_events):
     ports = await open_events()
-    with pytest.raises(StoreError, match="would not be followed"):
+    with pytest.raises(StoreError, match="has a name that gesta does not follow"):
         await ports.events.append([fresh_append("ledger")])
 
 

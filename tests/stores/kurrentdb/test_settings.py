@@ -19,11 +19,14 @@ def settings(tmp_path, **given):
     ("given", "texts"),
     [
         ({"url": DOUBLE}, ("does not implement Vault", "this one in events_url")),
-        ({"queue_url": DOUBLE}, ("queue_url: ", "does not implement JobQueue", "takes redis://")),
-        ({"views_url": DOUBLE}, ("views_url: ", "does not implement ReadModel", "takes redis://")),
+        ({"queue_url": DOUBLE}, ("queue_url: ", "does not implement JobQueue", "accepts redis://")),
+        (
+            {"views_url": DOUBLE},
+            ("views_url: ", "does not implement ReadModel", "accepts redis://"),
+        ),
         (
             {"events_url": "redis://127.0.0.1:1"},
-            ("events_url: ", "does not implement EventStore", "takes kurrentdb://"),
+            ("events_url: ", "does not implement EventStore", "accepts kurrentdb://"),
         ),
         ({"vault_url": DOUBLE}, ("vault_url: ", "does not implement Vault")),
     ],

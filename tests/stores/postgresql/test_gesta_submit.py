@@ -84,7 +84,7 @@ async def test_a_request_from_plain_sql_is_executed_once():
         assert created.deliver_at == int(at.timestamp() * 1000)
         assert created.expires_at == int(at.timestamp() * 1000) + 3_600_000
         late = await (await drained(engine, again, "acme")).outcome()
-        assert late == Rejected("duplicate", f"request {first} asked for the same under this key")
+        assert late == Rejected("duplicate", f"request {first} has the same key and content")
         foe = await (await drained(engine, other, "acme")).outcome()
         assert foe == Rejected(
             "conflict", f"the key was used before for request {first} with other content"

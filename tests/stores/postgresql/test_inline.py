@@ -29,6 +29,7 @@ from gesta.testing.contracts.samples import (
     fresh_view,
     key_of,
 )
+from tests.short_leases import shorten_leases
 from tests.stores.postgresql.places import Note, connected, engine_at, fresh_url
 from tests.stores.postgresql.test_gaps import Writer
 
@@ -198,6 +199,11 @@ class Sender:
             yield engine
 
 
+@pytest.fixture
+def short_leases(monkeypatch):
+    shorten_leases(2.0, 0.5, monkeypatch.setattr)
+
+
 async def ended(request):
     async with asyncio.timeout(30):
         while (status := await request.status()) == "queued":
@@ -209,11 +215,11 @@ async def ended(request):
 @pytest.mark.parametrize(
     "comes_between", [True, False], ids=["its event comes between", "no event"]
 )
-async def test_an_append_that_waits_for_another_commit_ends_no_attempt(comes_between):
+async def test_an_append_that_waits_for_another_commit_ends_no_attempt(short_leases, comes_between):
     """It held the lease of all calls meanwhile, and no call could renew it."""
     url, sender = await fresh_url(), Sender()
     async with sender.at_work(url) as engine, connected(url) as (connection, database):
-        long = await engine.submit(Note("7"))
+        long = await engine.submit(Note("3.5"))
         await sender.began.wait()
         other = Writer(connection, database)
         await other.begin()
@@ -223,22 +229,24 @@ async def test_an_append_that_waits_for_another_commit_ends_no_attempt(comes_bet
             await connection.fetch(f"select 1 from {database.address.schema}.head for update")
         submitting = spawn(engine.submit(Note("0")), "test")
         # Longer than a lease.
-        await asyncio.sleep(4.5)
+        await asyncio.sleep(2.5)
         await other.commit()
         assert await ended(await submitting) == "completed"
         assert await ended(long) == "completed"
-    assert sorted(sender.calls) == ["0", "7"]
+    assert sorted(sender.calls) == ["0", "3.5"]
 
 
 @pytest.mark.slow
-async def test_a_request_that_was_never_called_is_not_unknown_because_its_append_waited():
+async def test_a_request_that_was_never_called_is_not_unknown_because_its_append_waited(
+    short_leases,
+):
     """Its lease began before the wait, and was over when the commit stood."""
     url, sender = await fresh_url(), Sender()
     async with sender.at_work(url) as engine, connected(url) as (connection, database):
         await connection.execute("begin")
         await connection.fetch(f"select 1 from {database.address.schema}.head for update")
         submitting = spawn(engine.submit(Note("0")), "test")
-        await asyncio.sleep(4.5)
+        await asyncio.sleep(2.5)
         await connection.execute("rollback")
         assert await ended(await submitting) == "completed"
     assert sender.calls == ["0"]

@@ -174,7 +174,7 @@ async def test_before_the_commit_the_request_is_invisible_and_blocks_no_one():
     async with engine_at(url) as engine:
         async with transaction(Asyncpg, url) as connection:
             request = await engine.submit(Note("later"), within=connection)
-            with pytest.raises(NotFound, match="has not been committed"):
+            with pytest.raises(NotFound, match="is not committed"):
                 await request.outcome(timeout=0.3)
             # The counter row is free meanwhile: others append, work and are done.
             other = await engine.submit(Note("other"))
@@ -221,7 +221,7 @@ async def test_two_transactions_with_one_key_do_not_wait_for_each_other_and_the_
             }
             assert outcomes[first.id] == Done("same")
             assert outcomes[late.id] == Rejected(
-                "duplicate", f"request {first.id} asked for the same under this key"
+                "duplicate", f"request {first.id} has the same key and content"
             )
             assert outcomes[foe.id] == Rejected(
                 "conflict", f"the key was used before for request {first.id} with other content"
@@ -253,7 +253,7 @@ async def test_a_key_claimed_before_the_commit_makes_the_deferred_one_a_late_dup
             first = await engine.submit(Note("same"), key="k")
             assert (late.verdict, first.verdict) == ("deferred", "created")
         assert await late.outcome() == Rejected(
-            "duplicate", f"request {first.id} asked for the same under this key"
+            "duplicate", f"request {first.id} has the same key and content"
         )
         assert await late.status() == "cancelled"
         assert await first.outcome() == Done("same")

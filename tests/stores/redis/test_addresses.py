@@ -32,8 +32,8 @@ def test_the_displayed_name_has_no_password():
         ("redis+cluster://127.0.0.1,redis.example.org", "rediss"),  # R2-29
         ("redis://127.0.0.1,127.0.0.1:7001", "redis\\+cluster"),
         ("redis://127.0.0.1:port", "[Pp]ort"),
-        ("redis://127.0.0.1/x", "no database"),
-        ("redis+cluster://127.0.0.1/1", "no database"),
+        ("redis://127.0.0.1/x", "not a database"),
+        ("redis+cluster://127.0.0.1/1", "not a database"),
         ("redis://127.0.0.1?pool=3", "unknown parameter 'pool'"),
         ("redis://127.0.0.1?prefix=a:b", "prefix"),
         ("redis+cluster://127.0.0.1?prefix=bull", "slots"),

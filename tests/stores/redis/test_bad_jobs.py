@@ -45,7 +45,7 @@ async def test_each_bad_job_fails_with_what_is_wrong_with_it(tmp_path, redis_url
         "bytes": (b'{"tenant":"\xff"}', "data: is not valid JSON"),
         "list": (b"[]", "data: must be a JSON object"),
         "deep": (b"[" * 50_000 + b"]" * 50_000, "data: is nested too deeply"),
-        "large": (b'"' + b"x" * 10_000_000 + b'"', "data: 10000002 bytes are too many for a job"),
+        "large": (b'"' + b"x" * 10_000_000 + b'"', "data: 10000002 bytes are too large for a job"),
         "no uuid": (b'{"tenant":"acme","requestId":"7"}', "job data of shop.order: "),
         "tenant": (f'{{"tenant":"a b","requestId":"{ID}"}}'.encode(), "job data of shop.order: "),
         "extra": (

@@ -304,7 +304,7 @@ async def test_a_child_that_does_not_answer_is_killed() -> None:
     # It has waited as long as the child was given: the caller gets the error before an attempt
     # would be cut.
     runtime.advance(1)
-    with pytest.raises(RendererDown, match="too much is waiting"):
+    with pytest.raises(RendererDown, match="too many templates are waiting"):
         await waiting
     assert await greeted(renderer)
     await renderer.close()

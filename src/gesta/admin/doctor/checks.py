@@ -69,7 +69,7 @@ BEHIND = 10_000
 UNKNOWN_OLD_MS = 3_600_000
 
 
-_ADD_WORKERS = "all slots are busy: add slots or processes"
+_ADD_WORKERS = "all slots are busy: add slots or start more processes"
 _CHECK_EXTERNAL_WORKERS = (
     "external workers execute this flow and have not leased it: check that they run, with a key of"
     " the right tenant"
@@ -170,7 +170,8 @@ def _ledger(facts: Facts) -> Iterator[Finding]:
             "bad",
             "ledger",
             f"{len(facts.unbalanced)} of {checked} do not balance; {request_id}: {errors[0]}",
-            "pause the payment flows, compare with the gateway, and report the events of it",
+            "pause the payment flows, compare with the gateway, and report the events of this"
+            " transaction",
         )
     elif facts.transactions:
         yield Finding("ok", "ledger", f"the postings of {checked} sum to zero")
@@ -184,9 +185,9 @@ def _unknown_money(facts: Facts) -> Iterator[Finding]:
             "warn" if is_old else "ok",
             f"unknown in {flow}",
             f"{count_of(one.count, 'transaction')} of {one.amount} {currency} in total, the"
-            f" oldest for {span(int(one.oldest_seconds * 1_000))}; no more money moves in"
+            f" oldest for {span(int(one.oldest_seconds * 1_000))}; no further operation starts in"
             f" {verb(one.count, 'it', 'them')}",
-            "look at the gateway, then "
+            "check the gateway's records, then "
             + facts.place.command("resolve ID --succeeded --evidence TEXT")
             + f"; {facts.place.command('tx unknown')} lists those that wait for a person"
             if is_old
@@ -211,10 +212,10 @@ def _brokers(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"queue of {flow}",
-            f"the broker has moved {count_of(count, 'job')} to the dead-letter queue: three workers"
-            " received each and none ended it",
-            "find what ended the workers; the sweeper puts other jobs for open requests, so these"
-            " may be deleted",
+            f"the broker has moved {count_of(count, 'job')} to the dead-letter queue: three"
+            " workers received each of them and none finished it",
+            "find out why the workers died; the sweeper puts new jobs for open requests, so you"
+            " may delete these messages",
         )
     counts = facts.boundary
     if counts is None:
@@ -247,7 +248,7 @@ def _store(facts: Facts) -> Iterator[Finding]:
             "stop every process that uses it, move the file away and restore a backup",
         )
     else:
-        part = "intact" if health.is_whole else "intact as far as checked"
+        part = "intact" if health.is_whole else "no damage found in the part that was checked"
         yield Finding(
             "ok",
             "store",
@@ -265,7 +266,7 @@ def _store(facts: Facts) -> Iterator[Finding]:
             "warn",
             "store",
             f"its write-ahead log has {size(health.log_size)}",
-            "find the process that has been reading for hours",
+            "find the process that has had a read transaction open for hours",
         )
     if health.free is None:
         return
@@ -318,7 +319,7 @@ def _roles(facts: Facts) -> Iterator[Finding]:
             since = (
                 f"the last lease ended {ago(max(ended), facts.now_ms)}"
                 if any(ended)
-                else "there has never been one"
+                else "no process has ever held this role"
             )
             part = f" for {len(names) - held.total()} of {len(names)} partitions" if held else ""
             serve = facts.place.process("serve")
@@ -339,7 +340,7 @@ def _views(facts: Facts) -> Iterator[Finding]:
         level,
         "views",
         f"{count_of(facts.unseen, 'event')} behind, {span(age)}",
-        "" if level == "ok" else "look at the log of the process that is the projector",
+        "" if level == "ok" else "look at the log of the process with the projector role",
     )
 
 
@@ -349,7 +350,8 @@ def _outbox(facts: Facts) -> Iterator[Finding]:
         if age > LAG_MS:
             serve, worker = facts.place.process("serve"), facts.place.process("worker")
             start = f"start a `{serve}` or `{worker}` that declares this flow"
-            action = start if one.is_raw else "look at the log of the process that is the projector"
+            look = "look at the log of the process with the projector role"
+            action = start if one.is_raw else look
             status = (
                 f"{count_of(one.count, 'request')} of callers' transactions"
                 f" {verb(one.count, 'waits', 'wait')} to be accepted, the oldest for {span(age)}"
@@ -388,9 +390,9 @@ def _queue(facts: Facts) -> Iterator[Finding]:
 
 
 _ALARMS: Mapping[str, tuple[str, str]] = {
-    "depth": ("{value} requests wait, more than {limit}", "add workers, or see why they wait"),
+    "depth": ("{value} requests wait, more than {limit}", "add workers, or find out why they wait"),
     "age": ("the oldest request has waited for {value} s, longer than {limit} s", _ADD_WORKERS),
-    "dead_letters": ("{value} requests failed for good", "look at them: {dlq}"),
+    "dead_letters": ("{value} requests failed permanently", "inspect them: {dlq}"),
 }
 
 

@@ -159,18 +159,18 @@ async def examine_request(pipeline: Pipeline, view: View, place: Target = HERE) 
     found = await stores.job_inspection.jobs(name[:-1], 1) if is_listed else []
     roles = await stores.leases.roles()
     return RequestFacts(
-        state,
-        now,
-        any(projects(role) and role.is_held(now) for role in roles),
-        next((one for one in found if one.job.id == name), None),
-        pipeline.pausing.pause_of(view, pipeline.flows.get(state.flow)),
-        None if (flow := pipeline.flows.get(state.flow)) is None else flow.is_external,
-        any(role.name == SWEEP and role.is_held(now) for role in roles),
-        by_flow(await stores.job_inspection.backlog()).get(state.flow, Backlog()).at_work,
-        place,
-        await pipeline.subjects.is_erased(view),
-        await _processes(pipeline),
-        "" if is_listed else scrub(pipeline.environment.settings.databases["queue"]),
+        state=state,
+        now_ms=now,
+        is_projected=any(projects(role) and role.is_held(now) for role in roles),
+        job=next((one for one in found if one.job.id == name), None),
+        pause=pipeline.pausing.pause_of(view, pipeline.flows.get(state.flow)),
+        is_external=None if (flow := pipeline.flows.get(state.flow)) is None else flow.is_external,
+        is_swept=any(role.name == SWEEP and role.is_held(now) for role in roles),
+        at_work=by_flow(await stores.job_inspection.backlog()).get(state.flow, Backlog()).at_work,
+        place=place,
+        is_erased=await pipeline.subjects.is_erased(view),
+        processes=await _processes(pipeline),
+        unlisted_queue="" if is_listed else scrub(pipeline.environment.settings.databases["queue"]),
     )
 
 

@@ -172,8 +172,8 @@ def _abandoned(facts: RequestFacts, job: QueueStanding) -> str:
 
 def _postponed(due_ms: int, now_ms: int) -> str:
     return (
-        f"it is postponed until {_at(due_ms, now_ms)}, which uses up no attempt: a rate limit of"
-        " the provider is reached; the rates are in the config of its channel"
+        f"it is postponed until {_at(due_ms, now_ms)}, because a rate limit of the provider was"
+        " reached; this uses up no attempt. The rates are in the config of its channel"
     )
 
 
@@ -182,11 +182,11 @@ def _in_an_unlisted_queue(facts: RequestFacts) -> str:
     if state.started is not None:
         return (
             f"attempt {state.started} has begun{_late_cancellation(state)}; if its worker has died,"
-            f" {queue} delivers the job again when its visibility timeout is over"
+            f" {queue} delivers the job again when its visibility timeout ends"
         )
     return (
-        f"its job is in {queue}, which cannot be asked for one job; a worker takes it in its turn."
-        " If the job was lost, the sweeper puts another one after 15 minutes"
+        f"its job is in {queue}, which cannot look up a single job; a worker takes it in its turn."
+        " If the job was lost, the sweeper puts a new one after 15 minutes"
     )
 
 
@@ -209,8 +209,9 @@ def _ready(facts: RequestFacts, waiting: int) -> str:
     if facts.is_external is not None and facts.is_external != state.external:
         who = "external workers execute" if state.external else "gesta executes"
         return (
-            f"it was accepted while {state.flow} was declared as a flow that {who}: declare it so"
-            f" again until it is done, or {facts.place.command(f'cancel {state.id}')} and submit it"
+            f"it was accepted while {state.flow} was declared as a flow that {who}: declare it"
+            " that way again until it is done,"
+            f" or {facts.place.command(f'cancel {state.id}')} and submit it"
             " again"
         )
     if state.external:
@@ -230,7 +231,7 @@ def _ready(facts: RequestFacts, waiting: int) -> str:
         names = ", ".join(process_name(one) for one in workers)
         return (
             f"{since}: {names} {verb(len(workers), 'runs a worker', 'run workers')}, but none takes"
-            f" {state.flow}; start a worker that declares it, or look at the log of these"
+            f" {state.flow}; start a worker that declares it, or look at the logs of those"
         )
     return (
         f"{since}:"

@@ -37,7 +37,7 @@ def job_findings(sampled: Sequence[JobTexts]) -> list[Finding]:
                 f"queue of {flow}",
                 f"{count_of(count, f'{state} job')} with a secret, or more than a pointer, in"
                 f" {field}",
-                "find who wrote it, change the secret, and remove the job",
+                "find out which program wrote it, change the secret, and remove the job",
             )
             for (flow, state, field), count in sorted(secret.items())
         ),
@@ -46,7 +46,8 @@ def job_findings(sampled: Sequence[JobTexts]) -> list[Finding]:
                 "warn",
                 f"queue of {flow}",
                 f"{count_of(count, f'{state} job')} with an address or a phone number in {field}",
-                "let the producer set removeOnComplete and removeOnFail, so that it does not stay",
+                "let the producer set removeOnComplete and removeOnFail, so that the job is"
+                " removed",
             )
             for (flow, state, field), count in sorted(personal.items())
         ),

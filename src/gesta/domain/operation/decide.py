@@ -315,7 +315,7 @@ def _resolve(state: State, command: Resolve, _: object, operation: Operation) ->
             "not_unknown", f"the request is {state.status}; only an unknown outcome can be resolved"
         )
     if state.started is not None and command.result != "executed":
-        raise CommandRefused("attempt_running", "an attempt is running: its end decides")
+        raise CommandRefused("attempt_running", "an attempt is running; wait for its outcome")
     resolved = e.OutcomeResolved(
         command.result,
         command.by,
@@ -345,7 +345,7 @@ def _cancel(state: State, command: Cancel, rules: Rules, _: object) -> list[e.Ev
         advice = (
             "resolve the outcome first"
             if state.status == "unknown"
-            else "it is sent again under the same key, and that end decides"
+            else "gesta sends it again with the same key; wait for that outcome"
         )
         raise CommandRefused("in_doubt", f"the effect may have happened; {advice}")
     if command.active or state.started is not None:
@@ -395,13 +395,13 @@ def _retry_now(state: State, command: RetryNow, _: object, operation: Operation)
             state.status, "; redrive executes it again"
         )
         text = (
-            f"the request is {state.status}; only one that waits for its next attempt can be"
+            f"the request is {state.status}; only a request that waits for its next attempt can be"
             f" retried{again}"
         )
         raise CommandRefused("not_waiting", text)
     if state.started is not None or state.due_at is None or state.due_at <= command.at:
         # A second job beside the first would be a second attempt at the same time.
-        raise CommandRefused("already_due", "its next attempt is due already, or running")
+        raise CommandRefused("already_due", "its next attempt is already due or running")
     return [e.Updated("retry", status=state.status, intent=state.intent, due_at=command.at)]
 
 
@@ -410,11 +410,11 @@ def _redrive(state: State, command: Redrive, rules: Rules, operation: Operation)
         again = (
             f"; submit a new request to have it {operation.status} again"
             if state.status == operation.status
-            else " (one that waits: retry)"
+            else " (use retry for a waiting request)"
         )
         raise CommandRefused(
             "not_final",
-            f"the request is {state.status}; only what failed, expired or was cancelled can be"
+            f"the request is {state.status}; only a failed, expired or cancelled request can be"
             f" redriven{again}",
         )
     intent = state.intent
@@ -422,8 +422,8 @@ def _redrive(state: State, command: Redrive, rules: Rules, operation: Operation)
         intent += 1
     elif rules.on_unknown != "resend" or not _key_protects(state, command.at, rules):
         text = (
-            "an attempt may have had its effect and its key does not protect: resolve it, or force"
-            " a new intent with --again"
+            "an attempt may have had an effect, and a new key would not prevent a second one:"
+            " resolve the request, or force a new intent with --again"
         )
         raise CommandRefused("in_doubt", text)
     return [

@@ -257,7 +257,7 @@ def _absent(state: State, outcome: Retry, command: Reconciled, rules: Rules) -> 
     """
     funds = funds_of(state)
     if funds.absent + 1 >= ABSENT_TIMES and command.at >= funds.visible_at:
-        evidence = outcome.detail or "the gateway has no trace"
+        evidence = outcome.detail or "the gateway has no record of the call"
         return _not_executed(state, "lookup", evidence, command.at)
     not_found = Unknown("not_found", outcome.detail, outcome.after_seconds)
     event = _unknown(state, not_found, state.attempts, command, rules)
@@ -287,9 +287,9 @@ def _resolve(state: State, command: Resolve, _: object, operation: Operation) ->
             f"the transaction is {state.status}; only an unknown outcome can be resolved",
         )
     if state.started is not None and command.result != "executed":
-        raise CommandRefused("attempt_running", "a call is running: its end decides")
+        raise CommandRefused("attempt_running", "a call is running; wait for its outcome")
     if not command.evidence.strip():
-        raise CommandRefused("no_evidence", "say what you saw, and where: evidence is required")
+        raise CommandRefused("no_evidence", "evidence is required: say what you saw, and where")
     by, evidence = command.by, command.evidence
     match command.result:
         case "executed":
@@ -319,7 +319,8 @@ def _redrive(state: State, command: Redrive, *_: object) -> list[e.Event]:
     if state.status not in ("failed", "expired", "cancelled") or funds.authorized:
         raise CommandRefused(
             "not_final",
-            f"the transaction is {state.status}; only one that moved no money can be redriven",
+            f"the transaction is {state.status}; only a transaction that moved no money can be"
+            " redriven",
         )
     expires_at = None if command.ttl_ms is None else command.at + command.ttl_ms
     return [e.Updated("redrive", "queued", state.intent + 1, command.at, expires_at)]

@@ -18,12 +18,12 @@ def refuse_if_busy(state: State) -> None:
     if state.phase == "unknown" or state.in_doubt:
         raise CommandRefused(
             "in_doubt",
-            f"the outcome of the {state.operation} is unknown, so no more money is moved; it is"
-            " being looked up, or a person has to resolve it",
+            f"the outcome of the {state.operation} is unknown, so no further operation can start;"
+            " gesta is looking it up, or a person has to resolve it",
         )
     if state.phase == "open":
         raise CommandRefused(
-            "operation_open", f"the {state.operation} is still being executed; wait for its end"
+            "operation_open", f"the {state.operation} is still being executed; wait for its outcome"
         )
 
 
@@ -51,7 +51,7 @@ def _repeats(command: c.OperationCommand, funds: Funds, operation: str) -> bool:
         return False
     if known != Asked(operation, command.amount, getattr(command, "is_final", True)):
         raise CommandRefused(
-            "key_conflict", f"the key was used before, for another {known.operation}"
+            "key_conflict", f"the key was already used for another {known.operation}"
         )
     return True
 
@@ -72,16 +72,16 @@ def _capturing(operation: str, event: type[t.OperationRequested]) -> Callable[..
         refuse_if_busy(state)
         if CAPTURING.get(funds.first) != operation:
             raise CommandRefused(
-                "not_supported", f"a {funds.first} is not followed by a {operation}"
+                "not_supported", f"a {funds.first} cannot be followed by a {operation}"
             )
         if funds.capture_before is not None and command.at >= funds.capture_before:
-            raise CommandRefused("authorization_expired", "the authorization has ended")
+            raise CommandRefused("authorization_expired", "the authorization has expired")
         amount = _amount(
             command, funds, funds.capturable, "beyond_authorization", "is still authorized"
         )
         if not command.is_final and not funds.multiple_captures:
             raise CommandRefused(
-                "single_capture", "the gateway takes one capture of each authorization"
+                "single_capture", "the gateway accepts only one capture for each authorization"
             )
         return [
             event(
@@ -115,7 +115,7 @@ def _refund(state: State, command: c.Refund, *_: object) -> list[e.Event]:
         return []
     refuse_if_busy(state)
     if funds.first == "settlement":
-        raise CommandRefused("not_supported", "a settlement is not refunded")
+        raise CommandRefused("not_supported", "a settlement cannot be refunded")
     amount = _amount(command, funds, funds.refundable, "beyond_capture", "can be refunded")
     intent = _intent(funds, "refund")
     return [
@@ -130,7 +130,7 @@ def _reverse(state: State, command: c.Reverse, *_: object) -> list[e.Event]:
         return []
     refuse_if_busy(state)
     if funds.first == "settlement":
-        raise CommandRefused("not_supported", "a settlement is not reversed")
+        raise CommandRefused("not_supported", "a settlement cannot be reversed")
     left = funds.refundable or funds.capturable
     if left == 0:
         raise CommandRefused(

@@ -146,8 +146,7 @@ def flow(
     if on_unknown not in ("resend", "manual"):
         raise BadFlow(
             NAME,
-            "on_unknown must be 'resend' or 'manual': neither SMTP nor SES can be asked what"
-            " it did",
+            "on_unknown must be 'resend' or 'manual': gesta cannot ask SMTP or SES what it did",
         )
     folder = None if files is None else Path(files).resolve()
     if folder is not None and not folder.is_dir():

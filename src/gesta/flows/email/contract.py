@@ -351,23 +351,23 @@ def log_row(state: State, history: Sequence[tuple[str, Event | None, Meta]]) -> 
     duration_ms = notes.pop("durationMs", None)
     is_over = state.status == "failed"
     return EmailLog(
-        state.id,
-        state.tenant,
-        (sent[0].target_id or None) if sent else None,
-        (sent[0].provider_id or None) if sent else None,
-        log_status(state),
-        state.attempts,
-        duration_ms,
-        iso(sent[1].occurred_at) if sent else None,
-        state.reason.upper() if is_over and state.reason else None,
-        (
+        outbox_id=state.id,
+        company_id=state.tenant,
+        recipient_id=(sent[0].target_id or None) if sent else None,
+        ses_message_id=(sent[0].provider_id or None) if sent else None,
+        status=log_status(state),
+        attempts=state.attempts,
+        duration_ms=duration_ms,
+        sent_at=iso(sent[1].occurred_at) if sent else None,
+        error_code=state.reason.upper() if is_over and state.reason else None,
+        error_reason=(
             MAX_ATTEMPTS_REACHED
             if state.reason == "max_attempts_exceeded"
             else state.detail or state.reason
         )
         if is_over
         else None,
-        notes,
+        warnings=notes,
     )
 
 

@@ -212,12 +212,11 @@ async def store_body(
         html_text(body)
     except (MissingBody, UnicodeEncodeError):
         raise BadInput(
-            f"html: a text of at most {BODY_BYTES_MAX} bytes, without zero bytes and half"
-            " characters"
+            f"html: a text of at most {BODY_BYTES_MAX} bytes, without NUL bytes and lone surrogates"
         ) from None
     name = records.new_id()
     if not await records.put(BODY, name, 1, body, about=None if about is None else normal(about)):
-        raise StoreError("a new id was taken; try again")
+        raise StoreError("a new id was already taken; try again")
     return f"db:{name}"
 
 

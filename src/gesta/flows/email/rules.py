@@ -85,7 +85,7 @@ def recipient_errors(recipient: Recipient, to: str) -> dict[str, str]:
         errors["recipient.recipientId"] = NOT_A_UUID
     if recipient.cpf_cnpj_hash is not None and not _HASH.fullmatch(recipient.cpf_cnpj_hash):
         errors["recipient.cpfCnpjHash"] = (
-            "must be 64 hexadecimal digits in lower case; the number itself is never taken"
+            "must be 64 hexadecimal digits in lower case; gesta never accepts the number itself"
         )
     for name, longest in _LENGTHS.items():
         text = getattr(recipient, name)
@@ -116,14 +116,16 @@ def _content(message: Message) -> dict[str, str]:
         name: text for name in ("html", "text") if (text := getattr(message, name)) is not None
     }
     if not inline and message.template is None and message.html_ref is None:
-        return {"html": "missing: an e-mail has html or text, a template or an htmlRef"}
+        return {"html": "missing: an e-mail needs html or text, a template or an htmlRef"}
     errors: dict[str, str] = {}
     if message.template is not None:
-        errors |= dict.fromkeys(inline, "comes from the template: give either it or the template")
+        errors |= dict.fromkeys(
+            inline, "comes from the template: give either this field or the template"
+        )
         if not 0 < len(message.template) <= CODE_LENGTH_MAX:
             errors["template"] = f"1 to {CODE_LENGTH_MAX} characters"
     elif message.data or message.locale:
-        errors["data" if message.data else "locale"] = "only a template uses it"
+        errors["data" if message.data else "locale"] = "only used with a template"
     if message.html_ref is not None:
         if inline or message.template is not None:
             errors["htmlRef"] = "give exactly one of html and text, template and htmlRef"

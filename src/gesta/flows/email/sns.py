@@ -134,19 +134,19 @@ class Certificates:
         if known is None and len(self._fetched_at) >= FETCHES_MAX:
             # Invented names cannot evict or block a certificate that was valid before.
             raise StoreError(
-                "too many certificates of SNS were asked for within a minute; it is tried again"
+                "too many SNS certificates were needed within a minute; gesta will try again"
             )
         self._fetched_at.append(context.now_ms)
         try:
             answer = await context.fetch(url)
         except TransportError as error:
             raise StoreError(
-                f"a certificate of SNS cannot be fetched ({error.reason}); it is tried again"
+                f"a certificate of SNS cannot be fetched ({error.reason}); gesta will try again"
             ) from None
         if answer.status >= 500:
             raise StoreError(
-                f"a certificate of SNS cannot be fetched (answered {answer.status}); it is tried"
-                " again"
+                f"a certificate of SNS cannot be fetched (answered {answer.status}); gesta will"
+                " try again"
             )
         if answer.status != 200:
             raise InvalidSignature
@@ -234,10 +234,10 @@ async def confirm(posted: SnsMessage, context: ReportContext) -> None:
         answer = await context.fetch(url)
     except TransportError as error:
         raise StoreError(
-            f"a subscription of SNS cannot be confirmed ({error.reason}); it is tried again"
+            f"a subscription of SNS cannot be confirmed ({error.reason}); gesta will try again"
         ) from None
     if not 200 <= answer.status < 300:
         raise StoreError(
-            f"a subscription of SNS cannot be confirmed (answered {answer.status}); it is tried"
+            f"a subscription of SNS cannot be confirmed (answered {answer.status}); gesta will try"
             " again"
         )

@@ -45,7 +45,7 @@ class Payment(Payload, frozen=True):
 
 #: Reserve the amount; `capture` takes part or all of it later.
 Authorize = partial(Payment, operation="authorize")
-#: Take the amount at once.
+#: Authorize and capture in one step.
 Sale = partial(Payment, operation="sale")
 
 
@@ -76,6 +76,7 @@ async def check(payment: Any, *_: object) -> Mapping[str, str]:
     errors = amount_errors(payment.amount)
     if _CARD_NUMBER.fullmatch(payment.source):
         errors["source"] = (
-            "that is a card number; gesta never stores one. Give the gateway's name of it: pm_…"
+            "that is a card number; gesta never stores card numbers."
+            " Pass the gateway's token for it: pm_…"
         )
     return errors

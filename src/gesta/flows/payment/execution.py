@@ -69,7 +69,9 @@ ALARMS: Final = frozenset({"account_changed", "amount_mismatch", "conflicted"})
 _BURST: Final = 20
 _THROTTLED_SECONDS: Final = 2.0
 _call_decoder = msgspec.json.Decoder(GatewayCall)
-_MOVED_AWAY: Final = "the code names another account than the call was made for; nothing was sent"
+_MOVED_AWAY: Final = (
+    "the config now names another account than the one the call was made for; nothing was sent"
+)
 _NO_FAKE: Final = (
     "a test request reaches fakes only, and the sandbox has none of the gateway type {!r}; nothing"
     " was sent. Use an account of type 'stripe' for test requests"
@@ -162,7 +164,7 @@ class Execution:
         return _outcome(answer, call, in_doubt=attempt.in_doubt)
 
     async def look_up(self, _: object, attempt: Attempt) -> Outcome:
-        """Ask the gateway what became of the journalled call. Retry: it has no trace of it."""
+        """Ask the gateway what became of the journalled call. Retry: it has no record of it."""
         call, gateway, connection, limit = await self._journalled(attempt)
         await attempt.limits.take(limit)
         payment_id = attempt.facts.payment_id
@@ -260,7 +262,7 @@ def _found(answer: LookUpAnswer, call: GatewayCall) -> Outcome:
         case CallConflicted():
             return _conflicted(answer, call)
         case CallNotFound():
-            return Retry("not_found", f"{call.type} has no trace of it")
+            return Retry("not_found", f"{call.type} has no record of it")
         case CallRetry() | CallUnknown():
             return Unknown(answer.reason, answer.detail, answer.after_seconds)
         case AccountRefused() if answer.reason == ACCOUNT_CHANGED:

@@ -260,7 +260,7 @@ class AccountRefused(msgspec.Struct, frozen=True, tag="account_refused"):
 ACCOUNT_CHANGED: Final = "account_changed"
 OTHER_ACCOUNT: Final = AccountRefused(
     ACCOUNT_CHANGED,
-    "the config of the gateway names another account than the one that this call was made for;"
+    "the config of the gateway now names another account than the one this call was made for;"
     " nothing was sent",
 )
 

@@ -154,7 +154,8 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for verb, one in self.operations.items():
             if "{reference}" not in msgspec.json.encode(one.body).decode() + one.path:
                 return {
-                    f"operations.{verb}": "must send {reference}, or a lost call cannot be found"
+                    f"operations.{verb}": "must send {reference}, otherwise gesta cannot find a"
+                    " call whose answer was lost"
                 }
         return {}
 

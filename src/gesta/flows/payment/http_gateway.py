@@ -138,7 +138,7 @@ class HttpGateway:
             if missing is not None and last is not None and last.status == missing:
                 return CallNotFound()
             if isinstance(asked, CallRefused | CallContradicted | CallDeclined):
-                return CallUnknown(asked.code, "the gateway refused the question")
+                return CallUnknown(asked.code, "the gateway refused the look-up")
             return asked if not isinstance(asked, CallPending) else CallUnknown("bad_answer")
         items = at_path(_json(asked), described.look_up.items)
         if not isinstance(items, list):

@@ -94,7 +94,7 @@ async def _check(one: Any, *_: object) -> Mapping[str, str]:
     if one.fees is not None and (one.fees.currency != one.amount.currency or one.fees.minor < 0):
         errors["fees"] = f"an amount in {one.amount.currency}, not below zero"
     if len(set(one.transactions)) != len(one.transactions):
-        errors["transactions"] = "a transaction is named twice"
+        errors["transactions"] = "a transaction is listed twice"
     elif not all(REQUEST_ID.fullmatch(name) for name in one.transactions):
         errors["transactions"] = "ids of transactions: 36 characters, lower case"
     return errors

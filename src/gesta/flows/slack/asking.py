@@ -85,8 +85,8 @@ async def ask(
 
 def _not_found(last: Mapping[str, Any]) -> Outcome:
     if not isinstance(last.get("messages"), list) or last.get("has_more") or last.get("is_limited"):
-        return Unknown("history_incomplete", "Slack did not show the whole conversation")
-    return Retry("not_posted", "the conversation does not have it")
+        return Unknown("history_incomplete", "Slack did not return the whole conversation")
+    return Retry("not_posted", "the message is not in the conversation")
 
 
 async def _conversation(channel_id: str, api: SlackApi) -> str:

@@ -27,7 +27,7 @@ BLOCKS_MAX: Final = 50
 #: belong to another channel or person later.
 PLACE: Final = re.compile(r"[CDGUW][A-Z0-9]{2,}")
 PLACE_RULE: Final = (
-    "must be an id of Slack's, C… D… G… U… or W… in capitals and digits, not a name or an address"
+    "must be a Slack id, C… D… G… U… or W… in capitals and digits, not a name or an address"
 )
 
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
@@ -135,11 +135,11 @@ def errors_of(message: Message) -> Mapping[str, str]:
     """Field → error, for what the type cannot express."""
     errors = {}
     if message.template is not None and message.has_content:
-        errors["template"] = "text and blocks come from the template: give either it or them"
+        errors["template"] = "give either a template or text and blocks, not both"
     elif message.template is None and not message.has_content:
-        errors["text"] = "missing: a message has text, blocks or a template"
+        errors["text"] = "missing: a message needs text, blocks or a template"
     if message.template is None and (message.data or message.locale is not None):
-        errors["data" if message.data else "locale"] = "only a template uses it"
+        errors["data" if message.data else "locale"] = "only used with a template"
     if message.channel is not None and (message.recipient or message.channel_code):
         errors["channel"] = "give one of channel, recipient and channelCode"
     elif message.recipient is not None and message.channel_code is not None:

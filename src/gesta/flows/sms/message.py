@@ -123,11 +123,11 @@ def errors_of(message: Message, region: str | None) -> Mapping[str, str]:
     """Field → error, for what the type cannot express. No error quotes the number."""
     errors = {}
     if message.template is not None and message.body is not None:
-        errors["template"] = "the body comes from the template: give either it or a body"
+        errors["template"] = "give either a template or a body, not both"
     elif message.template is None and message.body is None:
-        errors["body"] = "missing: a message has a body or a template"
+        errors["body"] = "missing: a message needs a body or a template"
     if message.template is None and (message.data or message.locale is not None):
-        errors["data" if message.data else "locale"] = "only a template uses it"
+        errors["data" if message.data else "locale"] = "only used with a template"
     if e164(message.to, region) is None:
         errors["to"] = NOT_A_NUMBER
     return errors

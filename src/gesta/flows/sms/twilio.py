@@ -212,8 +212,8 @@ def _verdict(found: list[Text], others: int) -> Outcome:
     if found or others:
         return Unknown(
             "ambiguous",
-            f"{len(found) + others} texts to this number at that time; nothing shows which one"
-            " is this request",
+            f"{len(found) + others} texts to this number at that time; gesta cannot tell which one"
+            " belongs to this request",
         )
     return Retry("not_sent", "Twilio does not have it")
 

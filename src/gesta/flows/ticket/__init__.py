@@ -125,7 +125,7 @@ def _executor(timeout_seconds: float) -> Executor:
         if is_used_up(response):
             await attempt.limits.close(_limit(ticket, space).name, _wait(response, attempt))
         if not key:
-            return Unknown("bad_answer", "Backlog accepted it without naming an issue")
+            return Unknown("bad_answer", "Backlog accepted it but returned no issue")
         return _done(key, space)
 
     return execute

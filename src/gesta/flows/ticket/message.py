@@ -93,14 +93,14 @@ def errors_of(ticket: Ticket) -> Mapping[str, str]:
     """Field → error, for what the type cannot express."""
     if ticket.event is None:
         if ticket.summary is None or not ticket.summary.strip():
-            return {"summary": "missing: a ticket has a summary, or the event that asks for it"}
+            return {"summary": "missing: a ticket needs a summary or a slackEvent"}
         if not all(one.isprintable() for one in ticket.summary):
             return {"summary": "one line without control characters"}
         return {}
     if ticket.summary is not None or ticket.description:
-        return {"event": "the text comes from the event: give either it or a summary"}
+        return {"event": "give either a slackEvent or a summary, not both"}
     if ticket.event.data.slack_event is None:
-        return {"event": "only events of Slack have a text to make an issue of"}
+        return {"event": "only Slack events have a text for an issue"}
     if not has_place(ticket.event.data):
         return {"event": "slackEvent has no valid channel, user or ts"}
     return {}

@@ -45,7 +45,8 @@ COMPONENT = "inbound"
 WAIT_SECONDS = 20
 #: Before the second and the third try.
 PAUSES_SECONDS = (1, 3)
-#: A message comes back after this where our own store is out of reach, which is none of its tries.
+#: A message comes back after this time if our own store is unavailable, which does not use up a
+#: try.
 OUTAGE_SECONDS = 10
 #: The kind of the records that hold large messages.
 RECORD = "inbound.message"
@@ -173,7 +174,7 @@ class Consumer:
                 pause = PAUSES_SECONDS[min(one.receives, len(PAUSES_SECONDS)) - 1]
                 later.setdefault(pause, []).append(one)
         hidden = (self._queue.hide(some, pause) for pause, some in later.items())
-        # Each by itself: a message that the queue refuses must not keep the others in it.
+        # Each one separately: a message that the queue refuses must not keep the others in it.
         for step in (self._delete(done), self._send_again(again), self._bury(dead), *hidden):
             try:
                 await step
@@ -201,13 +202,15 @@ class Consumer:
             raise refused
 
     async def _send_again(self, again: Sequence[Delivery]) -> None:
-        """A copy counts its receives from the start: an outage of ours is none of its tries."""
+        """A copy starts its count of receives anew: an outage of our store does not use up a
+        try.
+        """
         if again:
             await self._queue.send([one.envelope for one in again], OUTAGE_SECONDS)
             await self._delete(again)
 
     async def _delete(self, settled: Sequence[Delivery]) -> None:
-        """Last of all: what is not deleted comes again."""
+        """Last of all: a message that is not deleted comes again."""
         if settled:
             await self._queue.delete(settled)
             for one in settled:
@@ -220,7 +223,7 @@ class Consumer:
         tenant = envelope.tenant or self._tenant
         try:
             if not TENANT.fullmatch(tenant):
-                raise BadMessage("MalformedMessage", "the attribute tenant is no tenant")
+                raise BadMessage("MalformedMessage", "the attribute tenant is not a tenant name")
             message = decode_message(envelope.body, envelope.attributes.version)
             if message.data.metadata.reference:
                 stored = await self._stored(message, tenant)
@@ -253,7 +256,9 @@ class Consumer:
     def _source_of(self, message: EventMessage) -> str:
         name = message.event_type.partition(".")[0]
         if name not in self._inbox.followed:
-            raise BadMessage("UnknownEventType", "no source of this installation has its eventType")
+            raise BadMessage(
+                "UnknownEventType", "this installation has no source for its eventType"
+            )
         return name
 
     def _letter(self, delivery: Delivery, failure: Failure, arn: str) -> Envelope:
@@ -287,7 +292,7 @@ def _digest(delivery: Delivery) -> bytes:
 
 
 def _trace(error: BaseException) -> str:
-    """Where it was raised, without the values that were at hand there."""
+    """Where it was raised, without the values of variables."""
     return "\n".join(
         f"{frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name}"
         for frame in extract_tb(error.__traceback__)

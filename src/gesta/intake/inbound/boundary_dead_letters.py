@@ -35,7 +35,7 @@ from gesta.tenants.config_writer import ConfigWriter
 READ_SECONDS = 60
 #: The most that one run reads: SQS hides a limited number, and memory holds them.
 LETTERS_MAX = 10_000
-#: A queue answers empty now and then although it is not.
+#: A queue sometimes answers that it is empty although it is not.
 EMPTY_ANSWERS = 2
 PER_SECOND = 10.0
 
@@ -93,7 +93,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Redriven(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of one letter, and how far the run is."""
+    """The result for one letter, and the progress of the run."""
 
     letter: QueueLetter
     result: Literal["redriven", "would_redrive", "unreadable", "purged", "would_purge"]
@@ -116,7 +116,7 @@ class BoundaryDeadLetters:
         self._queue, self._writer, self._tenant, self._runtime = queue, writer, tenant, runtime
 
     async def letters(self, choice: Choice | None = None) -> list[QueueLetter]:
-        """The letters that fit, oldest first. They are visible to others again afterwards."""
+        """The letters that match, oldest first. They are visible to others again afterwards."""
         async with self._reading() as held:
             found = await self._read(held)
             chosen = choice or Choice()

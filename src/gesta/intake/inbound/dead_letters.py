@@ -28,7 +28,7 @@ def dead_letter_of(
 ) -> DeadLetterMessage | None:
     """None: no event led to the request.
 
-    Three counters stay apart: `attemptCount` counts the tries since the last redrive,
+    There are three separate counters: `attemptCount` counts the tries since the last redrive,
     `receiveCount` every time that a worker took it up, `retryCount` the redrives.
     """
     try:

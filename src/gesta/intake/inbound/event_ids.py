@@ -1,4 +1,4 @@
-"""The ids of accepted events: each belongs to the one thing that it was first about.
+"""The ids of accepted events: each belongs to the thing that it was first about.
 
 The claim is on disk before the request. A crash between the two changes nothing: the event comes
 again about the same thing, and holds the claim.
@@ -21,7 +21,9 @@ class EventIds:
         self._commit: GroupCommit[Claim, bool] = GroupCommit(self._put, "gesta-event-ids", BATCH)
 
     async def claim(self, tenant: str, source: str, event_id: str, about: str) -> bool:
-        """Whether the event is about this; False: an event with the same id was about another."""
+        """Whether the event is about this thing; False: an event with the same id was about another
+        thing.
+        """
         # No flow has such a name, so that no key of a request is claimed.
         scope = f"{source}~event"
         holder = id_text(self._identity.name(tenant, scope, about))

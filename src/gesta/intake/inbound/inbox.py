@@ -52,14 +52,14 @@ CONFIG_SECONDS = 1.0
 
 
 class EventRecord(Payload, frozen=True):
-    """What is kept of an ignored event: no text of anyone."""
+    """What is kept of an ignored event: never its text."""
 
     event: str
     facts: dict[str, str]
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What became of one event. When it is returned, the event is on disk."""
+    """The result of one event. When it is returned, the event is on disk."""
 
     id: str
     verdict: Literal["accepted", "duplicate", "ignored"]
@@ -94,7 +94,7 @@ class Inbox:
         }
         #: Tenant → when its config was read last, by the monotonic clock.
         self._read_at: dict[str, float] = {}
-        #: Tenant → the read that events of this moment wait for together.
+        #: Tenant → the read of its config that current events share.
         self._reading: dict[str, asyncio.Task[None]] = {}
         #: Set where accepted events pass through a boundary queue.
         self.publish: Publish | None = None
@@ -109,8 +109,9 @@ class Inbox:
     ) -> Challenge | list[Receipt]:
         """Verify, decide, store.
 
-        Raises InvalidSignature, always the same, for whatever is not genuine; Malformed or
-        InvalidRequest for what cannot be read; StoreError or Overloaded if it has to come again.
+        Raises InvalidSignature, always the same, for an event that is not genuine; Malformed or
+        InvalidRequest for one that cannot be read; StoreError or Overloaded if the sender has to
+        repeat it.
         """
         flow = self._sources.get(source)
         if flow is None or flow.inbound is None or not TENANT.fullmatch(tenant):

@@ -109,7 +109,7 @@ class Team(ConfigBody, frozen=True):
             if not text.strip():
                 errors[name] = "at least one character that is not blank"
             elif after_keyword(text, self.keyword, "contains") is not None:
-                errors[name] = "contains the keyword: a reply must not ask for an issue"
+                errors[name] = "contains the keyword; a reply must not create another issue"
         return errors
 
 
@@ -209,7 +209,7 @@ def _read(
     try:
         envelope = _decoder.decode(posted.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise Malformed("the body is not an event of Slack") from None
+        raise Malformed("the body is not a Slack event") from None
     if envelope.type == "url_verification":
         return Challenge({"challenge": envelope.challenge})
     team_id = envelope.team_id
@@ -225,7 +225,7 @@ def _read(
         or envelope.event is None
         or not _EVENT_ID.fullmatch(envelope.event_id)
     ):
-        raise Malformed("the body is not an event of Slack")
+        raise Malformed("the body is not a Slack event")
     team = config.get(TEAM, team_id)
     assert team is not None
     assert isinstance(team.body, Team)
@@ -275,7 +275,7 @@ def _follow(message: EventMessage, config: TenantConfig) -> Received:
     team = config.get(TEAM, metadata.team_id or event.team)
     if team is None:
         # Another program accepted it. It can be redriven once the team is stored.
-        raise BadMessage("UnknownTeam", "its team is not stored as slack.team of this tenant")
+        raise BadMessage("UnknownTeam", "its team is not stored as a slack.team of this tenant")
     assert isinstance(team.body, Team)
     return _of(message, team.body, {"channel": event.channel, "ts": event.ts})
 
@@ -306,7 +306,7 @@ def _of(message: EventMessage, team: Team, facts: Mapping[str, str]) -> Received
 
 
 def message_key(team: str, channel: str, ts: str) -> str:
-    """Names one Slack message: several events may be about it."""
+    """Identifies one Slack message; several events may be about it."""
     return f"slack:{team}/{channel}/{ts}"
 
 
@@ -315,7 +315,7 @@ def _ignored(team: str, event_id: str, verdict: Verdict, facts: Mapping[str, str
 
 
 def _ignored_because(event: _Event, own_app: str) -> str:
-    """Why an event leads to nothing whatever it says; empty: it may lead to something."""
+    """Why an event is ignored whatever its text is; empty: it may lead to a request."""
     if event.type not in ("message", "app_mention"):
         return "not_a_message"
     if own_app and event.app_id == own_app:

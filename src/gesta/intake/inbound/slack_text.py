@@ -35,13 +35,14 @@ def after_keyword(text: str, keyword: str, match: Match = "prefix") -> str | Non
         behind = _behind(rest[start:], wanted)
         if behind is not None:
             return behind
-    # It is there only once neighbours are composed: then all of the text counts.
+    # The keyword appears only after neighbouring characters are composed, so all of the text
+    # counts.
     return rest
 
 
 def _behind(text: str, wanted: str) -> str | None:
     if text.startswith(wanted) and not unicodedata.combining(text[len(wanted) :][:1] or " "):
-        # As most people type it.
+        # The form in which most people type it.
         return text[len(wanted) :]
     if not text or not _normal(text[: len(wanted) * _STRETCH]).startswith(wanted):
         return None

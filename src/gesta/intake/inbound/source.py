@@ -36,8 +36,8 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 class Untrusted(Exception):
-    """The request is not from the source. `reason` is one of a closed set, for the metrics: the
-    caller gets the same answer whatever it is.
+    """The request is not from the source. `reason` is one of a closed set, for the metrics; the
+    caller always gets the same answer.
     """
 
     def __init__(self, reason: str) -> None:

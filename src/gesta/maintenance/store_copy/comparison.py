@@ -12,9 +12,9 @@ from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
 from gesta.requests.loader import Loader
 
-#: Called with how many events were looked at since the last call.
+#: Called with the number of events that were compared since the last call.
 Looked = Callable[[int], Awaitable[None]]
-#: Whole streams, payloads and all: more than these need not be in memory at a time.
+#: Whole streams with their payloads, so no more than these are in memory at a time.
 STREAMS_AT_ONCE = 100
 _MODULUS = 1 << 256
 
@@ -53,22 +53,23 @@ class Comparison:
         others: set[str] = set()
         ours: set[str] = set()
         tally = await self._events(self._source, ours, others)
-        # Where one of ours has the same id, the claim on it may be ours: then it goes along.
+        # If a request of this tenant has the same id, the claim may belong to it, so the claim is
+        # copied.
         self.others = frozenset(others - ours)
         return tally
 
     async def check_events(self, expected: Tally) -> None:
         """Raise StoreError naming the first stream that differs.
 
-        What retention has removed from the source is removed here, too.
+        Requests that retention has removed from the source are removed from the target, too.
         """
         if expected == await self._events(self._target, set(), set()):
             return
         await self._compare_streams()
         if expected != await self._events(self._target, set(), set()):
             raise StoreError(
-                f"{self._target.url} does not hold what {self._source.url} does; it stays on hold."
-                " Choose another target"
+                f"{self._target.url} differs from {self._source.url}; it stays paused. Choose"
+                " another target"
             )
 
     async def check_claims(self) -> None:
@@ -77,14 +78,14 @@ class Comparison:
         ):
             raise StoreError(
                 f"{self._target.url} does not have the keys that {self._source.url} has; it stays"
-                " on hold"
+                " paused"
             )
 
     async def check_secrets(self) -> None:
         if await self._secrets(self._source) != await self._secrets(self._target):
             raise StoreError(
                 f"{self._target.url} does not have the secrets that {self._source.url} has; it"
-                " stays on hold"
+                " stays paused"
             )
 
     async def check_stored_jobs(self) -> None:
@@ -94,7 +95,7 @@ class Comparison:
         if expected != await self._stored_jobs(self._target, bool, ids.__contains__):
             raise StoreError(
                 f"{self._target.url} does not have the jobs of slow endpoints that"
-                f" {self._source.url} has; it stays on hold"
+                f" {self._source.url} has; it stays paused"
             )
 
     async def _stored_jobs(
@@ -193,7 +194,7 @@ class Comparison:
     ) -> None:
         raise StoreError(
             f"the stream {stream} has {len(ours)} events in {self._source.url} and {len(theirs)} in"
-            f" {self._target.url}, or others; the target stays on hold. Choose another target"
+            f" {self._target.url}, or others; the target stays paused. Choose another target"
         )
 
     async def _remove_stream(
@@ -201,13 +202,13 @@ class Comparison:
     ) -> None:
         """The source had it when it was copied, and retention has removed it since.
 
-        Left here, an old request could come to life again.
+        If it stayed here, an old request could become active again.
         """
         state = await self._state(stream, ours[0]) if ours and not theirs else None
         if state is None or not await self._target.stores.transactions.remove([(stream, state)]):
             raise StoreError(
                 f"{self._target.url} has events in the stream {stream} that {self._source.url} does"
-                " not have; it stays on hold. Choose another target"
+                " not have; it stays paused. Choose another target"
             )
 
     async def _state(self, stream: str, first: Recorded) -> State | None:

@@ -25,18 +25,19 @@ from gesta.tenants.pause_control import PauseControl
 from gesta.tenants.templates.renderer import InlineRenderer
 from gesta.worker.lease import LEASE_SECONDS
 
-#: The log grows while it is copied. So often we run after its end; what is left then is copied
-#: behind the fence.
+#: The log grows while it is copied. The copy catches up this many times; the rest is copied after
+#: the fence.
 ROUNDS = 20
 LOOK_SECONDS = 0.1
-#: Tries to fence the source at a moment when no caller has just committed a request of its own.
+#: How often to try to fence the source at a moment when no caller has just committed a request in
+#: its own transaction.
 FENCE_TRIES = 50
 #: More than any store has pending.
 ALL = 10**9
 
-#: What is being done, how much of it is done, and how much there is.
+#: The current step, how much of it is done, and the total.
 Progress = Callable[[str, int, int], None]
-#: Something the person who copies should know now.
+#: A message for the person who runs the copy.
 Tell = Callable[[str], None]
 
 
@@ -78,7 +79,7 @@ class Copy:
         self._projector = Projector(target.stores, process)
 
     async def run(self, wait_seconds: float, actor: Actor) -> CopyReport:
-        """Copy, or go on with a copy that was interrupted.
+        """Copy, or continue a copy that was interrupted.
 
         `wait_seconds`: how long running attempts may take to end before the fence.
         """
@@ -107,7 +108,7 @@ class Copy:
             await self._roles.hold()
 
     async def _copy_bulk(self) -> None:
-        """Most of it, while the source stays in use."""
+        """Copy most of it, while the source stays in use."""
         await self._transfer.secrets()
         for _ in range(ROUNDS):
             total = await self._source.stores.events.end()
@@ -139,42 +140,40 @@ class Copy:
         await self._projector.catch_up()
 
     async def _pause_and_fence(self, wait_seconds: float, actor: Actor) -> None:
-        """From here on nothing is begun in the source, and soon nothing is written.
+        """From here on no attempt begins in the source, and soon nothing is written.
 
-        The pause is copied: so the target starts on hold.
+        The pause is copied, so the target starts paused.
         """
         pausing = self._pausing()
         await pausing.pause(self._plan.scope, f"copied to {self._target.url}"[:500], actor)
         leased = await self._drain(wait_seconds)
         if leased and self._plan.tenant is not None:
-            # A tenant's fence stops its events, not the leases of workers: an attempt that still
-            # runs could not say how it ended.
+            # A tenant's fence stops its events but not the leases of workers: an attempt that still
+            # runs could not record its outcome.
             await pausing.resume(self._plan.scope, actor)
             raise StoreError(
                 f"{leased} attempts of tenant {self._plan.tenant} have not ended in"
-                f" {self._source.url}; the tenant goes on there, and nothing was sent from the"
-                " copy. Repeat it with --wait; if a worker died amid them, `gesta serve` there"
-                " ends them"
+                f" {self._source.url}; the tenant continues there, and nothing was sent from the"
+                " copy. Repeat the copy with --wait; if a worker died during them, run `gesta"
+                " serve` there to end them"
             )
         if not await self._fence():
             await pausing.resume(self._plan.scope, actor)
             raise StoreError(
-                f"requests of callers' own transactions wait in the outbox of {self._source.url};"
-                " it goes on as before, and nothing was sent from the copy. See that `gesta"
-                " projector` or `gesta serve` works there (`gesta doctor` tells what waits), then"
-                " repeat"
+                f"requests from callers' transactions wait in the outbox of {self._source.url};"
+                " it continues as before, and nothing was sent from the copy. Check that `gesta"
+                " worker` or `gesta serve` runs there (`gesta doctor` shows what waits), then"
+                " repeat the copy"
             )
         if leased:
             players = ", ".join(await self._roles.source_players()) or "no process"
             self._tell(
-                f"{leased} attempts were running as the source was fenced (at work there:"
+                f"{leased} attempts were running when the source was fenced (processes:"
                 f" {players}); their outcomes are unknown"
             )
 
     async def _fence(self) -> bool:
-        """Whether it stands, with nothing left behind that callers' own transactions have
-        committed.
-        """
+        """Whether the fence is up and the outbox has no committed requests left."""
         stores, fence = self._source.stores, self._plan.left_fence
         for _ in range(FENCE_TRIES):
             if stores.outbox is not None:
@@ -191,7 +190,7 @@ class Copy:
         return False
 
     async def _drain(self, wait_seconds: float) -> int:
-        """How many attempts still run when the time is over, or none."""
+        """How many attempts still run when the time is over."""
         until = self._source_clock.monotonic() + wait_seconds
         is_reported = False
         while leased := await self._leased():
@@ -255,8 +254,8 @@ class Copy:
             await self._transfer.claims(comparison.others),
             await self._transfer.secrets(),
         )
-        # From here on a repetition begins at the start: it must not hold back what retention has to
-        # take along.
+        # From here on a repeated copy begins at the start: its checkpoint must not hold back
+        # retention.
         await self._target.stores.checkpoints.forget(self._transfer.checkpoint)
         await comparison.check_events(expected)
         await comparison.check_claims()
@@ -268,7 +267,7 @@ class Copy:
             await self._copy_subscriptions()
         jobs = await self._jobs()
         if leased:
-            # A worker of the source cannot renew its lease any more: it makes no call after this.
+            # A worker of the source can no longer renew its lease, so it makes no call after this.
             left = fenced_at + LEASE_SECONDS - self._source_clock.monotonic()
             await sleep(self._source_clock, max(0.0, left))
             await self._roles.hold()
@@ -297,7 +296,7 @@ class Copy:
                 )
 
     async def _jobs(self) -> list[Job]:
-        """The jobs of the source. Those that are or were leased are possibly executed."""
+        """The jobs of the source. Jobs that are or were leased are possibly executed."""
         found = {
             one.job.id: replace(
                 one.job,
@@ -310,14 +309,15 @@ class Copy:
         undispatched = self._source.stores.undispatched_jobs
         for job in [] if undispatched is None else await undispatched.undispatched(ALL):
             if self._plan.has_job(job):
-                # One that was put and not yet forgotten stands in the queue with all that is known
-                # of it.
+                # A job that was put but not yet removed here is in the queue with all its state.
                 found.setdefault(job.id, job)
         return list(found.values())
 
 
 async def unfence(home: Home, tenant: str | None) -> bool:
-    """Take the source back: whether it was fenced. It stays paused until it is resumed."""
+    """Remove the fence of the source; returns whether it was fenced. It stays paused until it is
+    resumed.
+    """
     fences = [
         fence
         for fence in await home.stores.fences.standing()

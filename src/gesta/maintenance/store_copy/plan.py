@@ -1,6 +1,6 @@
-"""What is copied from where to where, and whether it may be done.
+"""What is copied from where to where, and whether the copy is allowed.
 
-The tenant of an event stands in its metadata: names are never parsed.
+The tenant of an event is in its metadata: names are never parsed.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from gesta.security.envelope_encryption import (
 from gesta.tenants.pauses import EVERYTHING, Scope
 
 #: fresh: the target has nothing of it. resumed: an earlier run was interrupted. done: an earlier
-#: run came to its end.
+#: run has finished.
 Start = Literal["fresh", "resumed", "done"]
 #: Rows read and written at once.
 PAGE = 2_000
@@ -49,20 +49,18 @@ class CopyPlan:
 
     @property
     def left_fence(self) -> Fence:
-        """What stands around the source once its content has its new home."""
+        """The fence around the source after its content was copied."""
         return Fence("left", self.target.url, self.tenant)
 
     @property
     def filling_fence(self) -> Fence:
-        """What stands around the target meanwhile; it says what a repetition has to be called
-        with.
-        """
+        """The fence around the target during the copy; it names the arguments of a repetition."""
         url = self.source.url
         return Fence("filling", url if self.tenant is None else f"{url} (tenant {self.tenant})")
 
     @property
     def scope(self) -> Scope:
-        """What is paused, so that nothing of it is begun."""
+        """The scope of the pause during the copy."""
         return EVERYTHING if self.tenant is None else Scope(tenant=self.tenant)
 
     def has_event(self, recorded: Recorded) -> bool:
@@ -98,7 +96,7 @@ def ref_of(encrypted: Encrypted) -> tuple[str, str, int]:
 
 
 async def check(plan: CopyPlan, master: MasterKey) -> Start:
-    """Where to begin, before anything is written. Raises what is in the way."""
+    """Where to begin; nothing is written. Raises an error if the copy is not allowed."""
     source, target = plan.source, plan.target
     await _check_keys(plan, master)
     is_left = await _check_source(plan)
@@ -111,8 +109,8 @@ async def check(plan: CopyPlan, master: MasterKey) -> Start:
     identity = (await target.stores.vault.get([IDENTITY])).get(IDENTITY)
     if identity is not None and identity != (await source.stores.vault.get([IDENTITY]))[IDENTITY]:
         raise BadInput(
-            f"{target.url} belongs to another installation, made with another secret; name a new"
-            " store. Nothing was changed"
+            f"{target.url} belongs to another installation with another secret; name a new store."
+            " Nothing was changed"
         )
     stream = await _first_stream(plan)
     if stream is None:
@@ -121,7 +119,7 @@ async def check(plan: CopyPlan, master: MasterKey) -> Start:
     if is_left:
         return "done"
     raise BadInput(
-        f"{target.url} has events already (stream {stream}); name a new store. Nothing was changed"
+        f"{target.url} already has events (stream {stream}); name a new store. Nothing was changed"
     )
 
 
@@ -150,8 +148,8 @@ async def _check_source(plan: CopyPlan) -> bool:
             raise Fenced(source.url, fence.kind, other=fence.other, tenant=fence.tenant)
         if plan.tenant is None and fence.tenant is not None:
             raise StoreError(
-                f"tenant {fence.tenant} of {source.url} was copied to {fence.other}: here it is no"
-                " longer what it is there. Copy the other tenants one by one, or take it back:"
+                f"tenant {fence.tenant} of {source.url} was copied to {fence.other}: the two"
+                " differ by now. Copy the other tenants one by one, or undo that copy:"
                 f" gesta copy --unfence --tenant {fence.tenant}"
             )
     return left_fence in fences
@@ -162,7 +160,7 @@ async def _check_stored_jobs(plan: CopyPlan) -> None:
     jobs = plan.target.stores.job_rows
     if plan.tenant is None and jobs is not None and await jobs.rows(0, 1):
         raise BadInput(
-            f"{plan.target.url} has jobs of slow endpoints already; name a new store. Nothing was"
+            f"{plan.target.url} already has jobs of slow endpoints; name a new store. Nothing was"
             " changed"
         )
 

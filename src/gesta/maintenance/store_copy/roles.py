@@ -10,7 +10,7 @@ from gesta.projector.partitions import CHECKPOINT, projects
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.runtime.clock import Runtime, sleep
 
-#: Longer than any page takes. A run that was killed is waited for so long by its repetition.
+#: Longer than any page takes. A repetition waits this long for a run that was killed.
 LEASE_SECONDS = 10.0
 LOOK_SECONDS = 0.2
 
@@ -70,7 +70,7 @@ class Roles:
             await self._target.stores.leases.claim(name, self._owner, 0.0)
 
     async def source_players(self) -> list[str]:
-        """Who works on the source now."""
+        """The processes that work on the source now."""
         now = self._source.stores.now_ms()
         held = [role for role in await self._source.stores.leases.roles() if role.is_held(now)]
         return sorted({role.owner for role in held if role.owner != self._owner})

@@ -6,8 +6,7 @@ from gesta.ports.checkpoints import Move, dispatched_of
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
 from gesta.projector.partitions import checkpoints_of, positions_of
 
-#: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant
-#: follow.
+#: The prefix of the checkpoint with the progress of a copy; the source's URL and the tenant follow.
 CHECKPOINT = "copy/"
 #: Jobs of slow endpoints that are copied at once: one may have a megabyte.
 STORED_JOBS = 100
@@ -20,8 +19,8 @@ class Transfer:
         self.checkpoint = f"{CHECKPOINT}{plan.tenant or '*'}/{plan.source.url}"
 
     async def events(self) -> tuple[int, int]:
-        """Copy the next page of the log: how many events it had, and the position up to which the
-        log is copied.
+        """Copy the next page of the log; returns how many events it had, and the position up to
+        which the log is copied.
         """
         checkpoints = self._target.stores.checkpoints
         before = await checkpoints.position(self.checkpoint)
@@ -29,8 +28,8 @@ class Transfer:
         if not page:
             return 0, before
         chosen = [recorded for recorded in page if self._plan.has_event(recorded)]
-        # One append for each, so that all keep their order: who follows the log goes on in the
-        # target where it stood in the source.
+        # One append for each event, so that all keep their order: a follower continues in the
+        # target where it was in the source.
         verdicts = (
             await self._target.stores.events.append([_append(recorded) for recorded in chosen])
             if chosen
@@ -50,7 +49,7 @@ class Transfer:
             raise self._worked_on()
 
     async def mark_dispatched(self, position: int) -> None:
-        """Up to here the target's projector puts no jobs, whatever the partition."""
+        """Up to this position the target's projector puts no jobs, in any partition."""
         stores = self._target.stores
         for name in checkpoints_of(stores.partitions):
             # A mark in any case: without one, the target's checkpoints would look lost.
@@ -69,9 +68,7 @@ class Transfer:
             raise self._worked_on()
 
     async def position_after(self, position: int) -> int:
-        """The place in the target's log behind which everything comes that comes behind `position`
-        in the source's.
-        """
+        """The position in the target's log that corresponds to `position` in the source's."""
         events = self._target.stores.events
         while page := await self._source.stores.events.follow(position, PAGE):
             following = next(
@@ -79,7 +76,7 @@ class Transfer:
             )
             if following is not None:
                 found = await events.read([(following.stream, following.version - 1)])
-                # Not copied yet: then nothing behind it is.
+                # Not copied yet, so no later event is either.
                 return found[0].position - 1 if found else await events.end()
             position = page[-1].position
         return await events.end()
@@ -141,14 +138,12 @@ class Transfer:
         return count
 
     def _worked_on(self) -> StoreError:
-        return StoreError(
-            f"another process works on {self._target.url}; stop it, then repeat the copy"
-        )
+        return StoreError(f"another process uses {self._target.url}; stop it, then repeat the copy")
 
     def _differs(self, stream: str) -> StoreError:
         return StoreError(
             f"{self._target.url} has other events than {self._source.url} in the stream {stream}; "
-            "both were written to. Nothing was sent from the copy; choose another target"
+            "both stores were written to. Nothing was sent from the copy; choose another target"
         )
 
 

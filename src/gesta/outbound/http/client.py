@@ -141,7 +141,7 @@ class Answer:
         if self._parsed is msgspec.UNSET:
             if not self._response.is_whole:
                 raise AttemptEnded(
-                    Unknown("too_large", f"answered {self.status} with more than can be read")
+                    Unknown("too_large", f"answered {self.status} with more data than gesta reads")
                 )
             try:
                 self._parsed = msgspec.json.decode(self._response.body)
@@ -223,7 +223,7 @@ class Http:
             after_seconds = outcome.after_seconds if isinstance(outcome, Retry) else 0.0
             return Unknown(
                 outcome.reason,
-                f"{outcome.detail}, after an earlier call of the attempt had succeeded",
+                f"{outcome.detail}, after an earlier call of the same attempt had succeeded",
                 after_seconds,
             )
         return outcome

@@ -76,7 +76,7 @@ REMEDIES: dict[str, str] = {
         " GESTA_ALLOW_PRIVATE=127.0.0.0/8"
     ),
     "unsendable": ": the URL or a header is not valid; a URL begins with https:// and names a host",
-    "plain_http": ": without https, only hosts that allow_private names are reached",
+    "plain_http": ": without https, gesta calls only hosts that allow_private names",
     "dns": ": the host name has no address; check the URL and the name server",
     "refused": ": no server accepts connections at this host and port",
     "unreachable": ": there is no network route to the host",

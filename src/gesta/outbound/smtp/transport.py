@@ -31,10 +31,10 @@ REMEDIES: dict[str, str] = {
         ": the server does not offer the login that the sender needs, or its name is not valid"
     ),
     "tls": (
-        ": no STARTTLS offered, or a certificate that does not fit; tls=none does without, to hosts"
-        " that allow_private names"
+        ": the server does not offer STARTTLS, or its certificate is not valid; tls=none works"
+        " without it, for hosts that allow_private names"
     ),
-    "plain_smtp": ": without TLS, only hosts that allow_private names are reached",
+    "plain_smtp": ": without TLS, gesta calls only hosts that allow_private names",
 }
 
 

@@ -26,7 +26,7 @@ FAILURES = (
     asyncio.CancelledError,
     OSError,
 )
-_PERHAPS = "it may have been written: the same again is recognised"
+_PERHAPS = "it may have been written; a repetition is recognised"
 
 
 def raise_as_store_error(place: str, error: BaseException) -> NoReturn:
@@ -39,8 +39,8 @@ def raise_as_store_error(place: str, error: BaseException) -> NoReturn:
             raise error
         # The client closed its connection to make a new one while this call was under way.
         raise StoreError(
-            f"{place}: the connection was closed during a call; {_PERHAPS}. It is connected again"
-            " by itself"
+            f"{place}: the connection was closed during a call; {_PERHAPS}. gesta reconnects by"
+            " itself"
         ) from error
     raise _as_store_error(place, error, str(error).strip() or type(error).__name__) from error
 
@@ -48,8 +48,8 @@ def raise_as_store_error(place: str, error: BaseException) -> NoReturn:
 def _as_store_error(place: str, error: BaseException, reason: str) -> StoreError:
     if isinstance(error, AccessDeniedError | UnauthenticatedError):
         return StoreError(
-            f"{place}: the server does not accept this user ({reason}); nothing was written. Look"
-            " at user and password, and at the access rights of the user for $all"
+            f"{place}: the server does not accept this user ({reason}); nothing was written. Check"
+            " user and password, and the access rights of the user for $all"
         )
     if isinstance(error, MaximumAppendSizeExceededError):
         return StoreError(
@@ -58,12 +58,12 @@ def _as_store_error(place: str, error: BaseException, reason: str) -> StoreError
         )
     if isinstance(error, DiscoveryFailedError | NodeIsNotLeaderError):
         return StoreError(
-            f"{place}: no leader of the cluster answers ({reason}); {_PERHAPS}. It is connected"
-            " again by itself"
+            f"{place}: no leader of the cluster answers ({reason}); {_PERHAPS}. gesta reconnects"
+            " by itself"
         )
     if isinstance(error, GrpcError | DeadlineExceededError | grpc.RpcError | OSError):
         return StoreError(
-            f"{place}: the server does not answer ({reason}); {_PERHAPS}. It is connected again by"
+            f"{place}: the server does not answer ({reason}); {_PERHAPS}. gesta reconnects by"
             " itself; is it running, and is the address right?"
         )
     return StoreError(f"{place}: {reason}; {_PERHAPS}")

@@ -127,7 +127,7 @@ class KurrentDBEventStore:
                 raise StoreError(
                     f"{self._connection.address.name}: another process has taken over the key of"
                     f" {stream}, because this one did not answer; nothing was written. Submit"
-                    " again: the answer tells which request has the key"
+                    " again: the answer names the request that has the key"
                 )
         return actual
 
@@ -295,8 +295,8 @@ class KurrentDBEventStore:
         for append in appends:
             if not is_ours(append.stream):
                 raise StoreError(
-                    f"{self._connection.address.name}: the stream {append.stream} would not be"
-                    " followed, because its name does not match domain/stream_names.py; nothing"
+                    f"{self._connection.address.name}: the stream {append.stream} has a name that"
+                    " gesta does not follow (domain/stream_names.py); nothing"
                     " was written"
                 )
 

@@ -76,7 +76,7 @@ class Follower:
             if self._runtime.monotonic() >= until:
                 raise StoreError(
                     f"{self._connection.address.name}: the subscription does not deliver the events"
-                    " that the server has; it is begun again"
+                    " that the server has; gesta starts it again"
                 )
             await self._changed.wait(PAGE_SECONDS)
         found: list[RecordedEvent] = []
@@ -97,7 +97,7 @@ class Follower:
     def _failed(self) -> StoreError:
         return StoreError(
             f"{self._connection.address.name}: the subscription ended"
-            f" ({self._error or type(self._error).__name__}); it is begun again"
+            f" ({self._error or type(self._error).__name__}); gesta starts it again"
         )
 
     async def _read(self, subscription: AbstractAsyncCatchupSubscription) -> None:

@@ -10,7 +10,7 @@ from gesta.ports.fences import Fence
 
 #: What is known about a write that failed: it was rolled back, or its answer was lost.
 NOTHING = "nothing was written"
-PERHAPS = "it may have been written: a repeated append is recognised"
+PERHAPS = "it may have been written; a repeated append is recognised"
 
 #: The server or the network has ended the connection.
 CUT = (

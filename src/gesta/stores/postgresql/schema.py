@@ -48,7 +48,7 @@ async def _version(database: Database) -> tuple[int, int] | None:
     ours, others = (await database.ask("schema_exists", database.address.schema))[0]
     if not ours:
         if others:
-            raise NotOurs(database.name, "the schema holds another program's tables")
+            raise NotOurs(database.name, "the schema contains another program's tables")
         return None
     number, compatible_from = (await database.ask("schema_version"))[0]
     return number, compatible_from

@@ -76,7 +76,7 @@ def address_of(url: str) -> Address:
     database = parts.path.strip("/") or "0"
     if not database.isascii() or not database.isdigit() or (is_cluster and database != "0"):
         raise BadSettings(
-            f"url: {parts.path!r} is no database; write a number, and none for a cluster"
+            f"url: {parts.path!r} is not a database; write a number, or none for a cluster"
         )
     path = "" if database == "0" else f"/{database}"
     address = Address(
@@ -103,7 +103,8 @@ def _with_tls_or_loopback(address: Address) -> Address:
     far = [host for host, _ in address.nodes if not _is_loopback(host)]
     if far and not address.is_tls:
         raise BadSettings(
-            f"url: {far[0]} is another machine, and redis:// sends everything in clear text; write"
+            f"url: {far[0]} is on another machine, and redis:// sends everything in clear"
+            " text; write"
             " rediss:// (a cluster: rediss+cluster://)"
         )
     return address

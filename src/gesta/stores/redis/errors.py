@@ -8,7 +8,7 @@ from redis import exceptions
 
 from gesta.errors import Fenced, GestaError, QueueRefused, StoreError, StoreFull
 
-_PERHAPS = "it may have been written: the same again is recognised"
+_PERHAPS = "it may have been written; a repetition is recognised"
 _NOTHING = "nothing was written"
 
 
@@ -51,7 +51,7 @@ def _own_error(place: str, reason: str) -> StoreError | None:
         queue, version = text.split(" ")[:2]
         error = refused(
             place,
-            f"queue {queue} belongs to {version}, whose layout this gesta does not know",
+            f"queue {queue} belongs to {version}, whose layout this version of gesta does not know",
             "It knows bullmq 5 and 6; upgrade gesta, or name another prefix in the URL: ?prefix=",
         )
         return QueueRefused(str(error))
@@ -71,12 +71,12 @@ def _as_store_error(place: str, error: BaseException, reason: str) -> StoreError
         )
     if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)):
         return refused(
-            place, f"the server does not accept this user ({reason})", "Look at user and password"
+            place, f"the server does not accept this user ({reason})", "Check user and password"
         )
     if isinstance(error, exceptions.ReadOnlyError) or reason.startswith("READONLY"):
         return refused(place, f"this server is a replica ({reason})", "Name the primary server")
     if isinstance(error, exceptions.BusyLoadingError) or reason.startswith(("LOADING", "BUSY ")):
-        return refused(place, f"the server is not ready ({reason})", "It is tried again")
+        return refused(place, f"the server is not ready ({reason})", "gesta will try again")
     if isinstance(
         error,
         (
@@ -86,8 +86,8 @@ def _as_store_error(place: str, error: BaseException, reason: str) -> StoreError
         ),
     ):
         return StoreError(
-            f"{place}: the cluster does not serve this slot now ({reason}); {_PERHAPS}. It is tried"
-            " again"
+            f"{place}: the cluster does not serve this slot now ({reason}); {_PERHAPS}. gesta will"
+            " try again"
         )
     if isinstance(error.__context__, ConnectionRefusedError):
         return refused(
@@ -97,7 +97,7 @@ def _as_store_error(place: str, error: BaseException, reason: str) -> StoreError
         )
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError)):
         return StoreError(
-            f"{place}: the server does not answer ({reason}); {_PERHAPS}. It is connected again by"
+            f"{place}: the server does not answer ({reason}); {_PERHAPS}. gesta reconnects by"
             " itself; is it running, and is the address right?"
         )
     return StoreError(f"{place}: {reason}; {_NOTHING}")

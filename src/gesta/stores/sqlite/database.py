@@ -274,7 +274,7 @@ class Database:
         elif isinstance(error, apsw.BusyError):
             ours = StoreError(
                 f"{self.path} was locked by another process for more than {BUSY_MS // 1000} s;"
-                " nothing was written. Look for a stuck process"
+                " nothing was written. Look for a process that hangs"
             )
         else:
             ours = StoreError(f"{self.path}: {error}; nothing was written")

@@ -36,7 +36,7 @@ def address_of(url: str) -> Address:
     prefix = parts.path.strip("/")
     if "@" in parts.netloc:
         raise BadSettings(
-            "url: an SQS URL has no credentials; Amazon's client finds them in the environment,"
+            "url: an SQS URL has no credentials; Amazon's client takes them from the environment,"
             " the profile or the role of the machine"
         )
     if parts.scheme != "sqs" or not REGION.fullmatch(parts.netloc):
@@ -75,10 +75,10 @@ def _endpoint(text: str | None) -> str | None:
         return None
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadSettings(f"url: endpoint={text!r} is no http:// or https:// URL")
+        raise BadSettings(f"url: endpoint={text!r} is not an http:// or https:// URL")
     if parts.scheme == "http" and not _is_loopback(parts.hostname):
         raise BadSettings(
-            f"url: {parts.hostname} is another machine, and http:// sends everything in clear"
+            f"url: {parts.hostname} is on another machine, and http:// sends everything in clear"
             " text; write endpoint=https://…"
         )
     return text

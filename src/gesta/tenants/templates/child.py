@@ -74,7 +74,7 @@ def frame(content: Batch | Answers) -> bytes:
 SOCKET = 0
 #: The process itself needs 21 MB.
 MEMORY_BYTES = 256 * 1024 * 1024
-#: Where every core is busy, the child still gets about a quarter of one.
+#: If every core is busy, the child still gets about a quarter of one.
 NICENESS = 5
 #: CPU time for each piece of data; an ordinary template takes some microseconds. A timer limits
 #: it, because RLIMIT_CPU counts whole seconds over the life of the process.

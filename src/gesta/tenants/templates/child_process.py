@@ -74,7 +74,7 @@ class Child:
             await child.answers()
         except ChildEnded:
             raise RendererDown(
-                "its process ended while it started; is there memory left?"
+                "its process ended while it started; check the free memory"
             ) from None
         except BaseException:
             child.end()

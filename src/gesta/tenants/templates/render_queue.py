@@ -31,11 +31,11 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-#: An order that has waited so long fails, well before the time limit of its attempt.
+#: An order that has waited this long fails, well before the time limit of its attempt.
 WAIT_SECONDS = 10.0
 #: CPU time that a tenant gets before the next tenant's turn in the same batch.
 QUANTUM_SECONDS = 0.005
-#: The second child starts when the first has been busy with one batch for so long.
+#: The second child starts when the first has been busy with one batch for this long.
 BUSY_SECONDS = 0.05
 #: Weight of the newest measurement in the expected CPU time of a template.
 SMOOTHING = 0.1
@@ -66,7 +66,7 @@ class Waiting(msgspec.Struct, eq=False):
 
     @property
     def measured_by(self) -> Template | str:
-        """What its expected CPU time is remembered for; every page is different."""
+        """The key under which its expected CPU time is remembered; every page is different."""
         return self.tenant if self.task == "dress" else self.template
 
 
@@ -119,7 +119,9 @@ class FairLines:
                 order = line.popleft()
                 if order.since < too_old:
                     order.settle(
-                        RendererDown(f"no answer within {WAIT_SECONDS:g} s; too much is waiting")
+                        RendererDown(
+                            f"no answer within {WAIT_SECONDS:g} s; too many templates are waiting"
+                        )
                     )
                     continue
                 if order.answer.done():
@@ -199,7 +201,7 @@ class RenderQueue:
         self._wake()
 
     def _wake(self) -> None:
-        """Let the first child work; look soon whether it needs the help of the second."""
+        """Let the first child work; check soon whether the second child is needed."""
         if not self._first.is_running:
             self._first.task = spawn(self._work(self._first, self._second), "gesta-renderer")
         elif self._timer is None and not self._second.is_running:

@@ -51,7 +51,7 @@ from gesta.worker.preflight import settle_of
 
 ITEMS_MAX = 100
 WAIT_SECONDS_MAX = 60.0
-#: A take that finds only jobs without work goes on for this long, also beyond the caller's wait.
+#: A take that finds only jobs without work continues for this long, even beyond the caller's wait.
 CLEARING_SECONDS = 5.0
 
 
@@ -179,11 +179,11 @@ class External:
         tenant: str = "default",
         by: Actor | None = None,
     ) -> Reported:
-        """Record what became of the work.
+        """Record the result of the work.
 
-        A success always counts, however late. A failure that came too late raises LeaseLost, with
-        what counts now. The same report again is recognised. `by` is recorded where the report
-        names no actor.
+        A success always counts, however late. A failure that arrives too late raises LeaseLost,
+        with the current state. The same report again is recognised. `by` is recorded where the
+        report names no actor.
         """
         errors = value_errors(report) | errors_of(report) | actor_errors(report.actor)
         if errors:
@@ -241,7 +241,9 @@ class External:
         return reported(state)
 
     async def stop(self, until: float) -> None:
-        """End the waits of callers, and release work whose callers have gone, until then."""
+        """End the waits of callers, and release work whose callers have disconnected, until
+        `until`.
+        """
         self._is_stopping = True
         self._waiting.stop()
         await self._external_leasing.drain(until)
@@ -262,7 +264,7 @@ class External:
         return declared, lease_token, view
 
     async def _operation(self, view: View, lease_token: LeaseToken, report: ExternalReport) -> str:
-        """The operation that was leased: a late report must not be taken for the one after it.
+        """The operation that was leased: a late report must not count for a later operation.
 
         Raises InvalidRequest if the report does not fit it.
         """
@@ -286,7 +288,7 @@ class External:
             return None
 
     async def _is_recorded(self, view: View, cause: bytes) -> bool:
-        """Whether this very report is on record already: its first answer was lost."""
+        """Whether this same report was already recorded, because its first answer was lost."""
         stored = await self._loader.history(key_of(view.state))
         return any(one.id[:15] == cause[:15] for one in stored)
 
@@ -297,7 +299,8 @@ class External:
         if not flow.is_external:
             raise BadFlow(
                 name,
-                "is executed by gesta itself; declare it with external(...) to hand its work out",
+                "is executed by gesta itself; declare it with external(...) to lease its work to"
+                " external workers",
             )
         return flow
 

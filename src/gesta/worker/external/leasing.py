@@ -32,11 +32,11 @@ from gesta.worker.external.work_item import LeaseToken, LeaseTokens, WorkItem, i
 from gesta.worker.preflight import Guard, examine, settle_of
 
 NO_REPORT = "no_report"
-#: With less of its lease left a job is not leased out: too little could be done with it.
+#: A job with less of its lease left is not leased to a worker: the time would be too short.
 LEFT_SECONDS_MIN = 0.5
 TOKEN_BYTES = 16
-#: Ended leases that are taken over at once, and for how long: after a crash here the next sweep
-#: finds them.
+#: How many ended leases are taken over in one call, and for how long: after a crash here the next
+#: sweep finds them.
 EXPIRED_BATCH = 100
 EXPIRED_LEASE_SECONDS = 30.0
 
@@ -63,16 +63,14 @@ class ExternalLeasing:
         self._subject_keys, self._lease_tokens = subjects, lease_tokens
         self._runtime, self._telemetry = process.runtime, process.telemetry
         self._guard = Guard(recorder, process.runtime)
-        #: Releases that go on although no caller waits for them.
+        #: Releases that continue although no caller waits for them.
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = Signal(process.runtime)
 
     async def take(
         self, flow: Flow, tenant: str, limit: int, lease_seconds: float
     ) -> tuple[list[WorkItem], bool]:
-        """What is leased out, and whether there was any job: those that need no work are dealt with
-        on the way.
-        """
+        """The leased items, and whether there was any job. Settles jobs that need no work."""
         asked_at, asked_ms = self._runtime.monotonic(), self._runtime.now_ms()
         token = self._runtime.random_bytes(TOKEN_BYTES).hex()
         # Shielded: jobs of a take whose answer is not awaited would be leased to no one, and
@@ -91,8 +89,8 @@ class ExternalLeasing:
         leased = [replace(one, job=replace(one.job, flow=flow.name)) for one in jobs]
         if not leased:
             return [], False
-        # Those that can be released: no earlier lease of them is without a recorded end. The queue
-        # ignores the release of a job that was settled meanwhile.
+        # The jobs that can be released, because all their earlier leases have a recorded end. The
+        # queue ignores the release of a job that was settled meanwhile.
         clean = [one for one in leased if not one.is_possibly_executed]
         try:
             ready = await self._readable(await self._admit(leased, flow, clean), flow)
@@ -159,9 +157,9 @@ class ExternalLeasing:
     async def _readable(
         self, passed: Sequence[tuple[LeasedJob, View]], flow: Flow
     ) -> list[tuple[LeasedJob, View, bytes]]:
-        """Those whose payloads can be opened and fit the flow.
+        """The requests whose payloads can be decrypted and fit the flow.
 
-        The others end as an attempt does that cannot have its payload.
+        The others end like an attempt without a readable payload.
         """
         if not passed:
             return []
@@ -192,7 +190,7 @@ class ExternalLeasing:
     async def give_back(self, leased: Sequence[LeasedJob]) -> None:
         """Release jobs that no caller has seen: no attempt is spent.
 
-        However long the store is out of reach, while it can still matter.
+        Retries while the store is unavailable, for as long as the release still matters.
         """
         releases = [Release(one.job.id, one.token, 0) for one in leased]
         until = self._runtime.monotonic() + max(

@@ -1,7 +1,7 @@
 """Callers that wait for external work.
 
-One task looks at the queue for all of them, when it signals and once a second; none runs while no
-caller waits.
+One task checks the queue for all of them, when the queue signals and once a second. No task runs
+while no caller waits.
 """
 
 import asyncio
@@ -12,12 +12,13 @@ from gesta.ports.stores import Stores
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.component import Process, repeat
 
-#: A queue signals when a job was put; one that falls due is found by this.
+#: A queue signals when a job was put; this finds a job that becomes due.
 POLL_SECONDS = 1.0
 #: The least time between two looks: a busy queue signals all the time.
 PAUSE_SECONDS = 0.02
 
-#: Callers that may wait in one process, and for one flow of one tenant: no tenant may use up all.
+#: How many callers may wait in one process, and for one flow of one tenant, so that no tenant takes
+#: all places.
 WAITING_MAX, WAITING_IN_QUEUE_MAX = 2_000, 200
 
 Waiter = asyncio.Future[None]
@@ -35,20 +36,20 @@ class Waiting:
         return sum(map(len, self._waiters.values()))
 
     def check_room(self, external_queue: str) -> None:
-        """Raise Overloaded where too many wait already."""
+        """Raise Overloaded if too many callers already wait."""
         if (
             self.count >= WAITING_MAX
             or len(self._waiters.get(external_queue, ())) >= WAITING_IN_QUEUE_MAX
         ):
             raise Overloaded(
-                "too many wait for work here",
-                "Let fewer workers wait, and take more at once",
+                "too many workers wait for work here",
+                "Let fewer workers wait, and lease more items per call",
                 POLL_SECONDS,
             )
 
     async def wait(self, external_queue: str, seconds: float) -> None:
-        """Return when the external queue may have work for this caller, at the latest after so many
-        seconds. Callers are served in order.
+        """Return when the external queue may have work for this caller, at the latest after this
+        many seconds. Callers are served in order.
         """
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(external_queue, deque()).append(waiter)
@@ -81,7 +82,7 @@ class Waiting:
     async def _look(self) -> None:
         stocked = await self._external_leases.stocked(list(self._waiters))
         for external_queue in stocked:
-            # One after the other: there may be work for one only.
+            # One after the other, because there may be work for only one.
             waiter = next(
                 (one for one in self._waiters.get(external_queue, ()) if not one.done()), None
             )

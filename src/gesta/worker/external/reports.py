@@ -53,7 +53,7 @@ class RecordSent(Spoken, frozen=True, kw_only=True, tag="recordSent"):
 class RecordCompleted(Spoken, frozen=True, kw_only=True, tag="recordCompleted"):
     """A task or an operation of a transaction was done.
 
-    `amount` is exact, never a number with a point. It must be what was asked for.
+    `amount` is exact, never a float. It must equal the requested amount.
     """
 
     provider_txn_id: Name | None = None
@@ -86,8 +86,8 @@ ExternalReport = RecordSent | RecordCompleted | RecordFailed | RecordUnknown
 def outcome_of(report: ExternalReport, attempt: int) -> Outcome:
     """The report as an outcome of our attempt of this number.
 
-    A worker may restart its count, or try several times under one lease. Where its count differs
-    from ours, both are recorded.
+    A worker may restart its count, or try several times under one lease. If its count differs from
+    ours, both are recorded.
     """
     said = "" if report.attempts == attempt else f"the worker counts {report.attempts} attempts"
     match report:
@@ -116,7 +116,7 @@ def misfit(report: ExternalReport, state: State) -> dict[str, str]:
         has_amount = isinstance(report, RecordCompleted) and report.amount is not None
         return {"amount": "this request moves no money"} if has_amount else {}
     if isinstance(report, RecordSent):
-        return {"type": "a transaction is reported with recordCompleted"}
+        return {"type": "report a transaction with recordCompleted"}
     if isinstance(report, RecordCompleted) and report.amount is not None:
         funds = funds_of(state)
         asked = funds.money(funds.pending)

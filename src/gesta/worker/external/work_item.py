@@ -28,7 +28,7 @@ class LeaseToken(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     intent: int
     leased_ms: int
-    #: 1 where the id of the request is its caller's own, which the name of its job hangs on.
+    #: 1 if the caller chose the id of the request; the id of its job depends on that.
     own: int = 0
 
 
@@ -93,7 +93,7 @@ class WorkItem(msgspec.Struct, frozen=True, rename="camel"):
     priority: int = 5
     #: Cancelled: stop if possible, and report what happened.
     cancel_requested: bool = False
-    #: What to do, where a request has several operations: `authorization`, `capture`.
+    #: The operation, if a request has several: `authorization`, `capture`.
     operation: str = "send"
     #: The amount of the operation of a transaction.
     amount: Money | None = None

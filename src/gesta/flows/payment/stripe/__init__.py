@@ -139,7 +139,7 @@ class StripeGateway:
         read = answer_of(made, call)
         if isinstance(read, CallNotFound):
             # A 2xx after which nothing was captured or voided.
-            return CallUnknown("bad_answer", "Stripe answered with success and did nothing")
+            return CallUnknown("bad_answer", "Stripe reported success but did nothing")
         if isinstance(read, CallSucceeded) and replayed:
             return msgspec.structs.replace(read, replayed=True)
         return read
@@ -157,7 +157,7 @@ class StripeGateway:
             read = no_success.answer
         if isinstance(read, CallRefused | CallContradicted):
             # Also a payment that is not there: our own id of it must be wrong, so nothing is known.
-            return CallUnknown(read.code, "Stripe refused the question")
+            return CallUnknown(read.code, "Stripe refused the look-up")
         return read
 
     async def list(
@@ -232,9 +232,7 @@ async def _answered(asking: Awaitable[T], connection: Connection) -> T:
     except AttemptEnded as ended:
         raise _NoSuccess(answer_without(ended.outcome)) from None
     except TooLarge:
-        raise _NoSuccess(
-            CallUnknown("too_large", "the answer is longer than can be read")
-        ) from None
+        raise _NoSuccess(CallUnknown("too_large", "the answer is too long to read")) from None
 
 
 def _fields(instruction: Instruction, options: Options) -> tuple[str, list[tuple[str, str]]]:
