@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from benchmarks.card_gateway import TYPE, YesGateway
-from gesta.domain.money import Money
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine.engine import Engine
 from gesta.errors import BadSettings
-from gesta.flows import card, slack, webhook
+from gesta.flows import slack, webhook
 from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow, Payload, flow
 from gesta.flows.slack.client import SlackApi, client_of
@@ -89,17 +87,22 @@ def subject_of(name: str) -> Iterator[Subject]:
             answers = SlackAnswers()
             with answers.wired():
                 yield _slack(answers)
-        case card.NAME:
+        case "payment.card":
             yield _card()
         case _:
             raise BadSettings(
-                f"flow: bench knows 'plain', 'webhook', '{slack.NAME}' and '{card.NAME}', not"
-                f" {name!r}"
+                f"flow: bench knows 'plain', 'webhook', '{slack.NAME}' and 'payment.card',"
+                f" not {name!r}"
             )
 
 
 def _card() -> Subject:
     """Sales: three events each, because the call is journalled before it is made."""
+    # Here: what is not measured must not count among the memory of what is.
+    from benchmarks.card_gateway import TYPE, YesGateway
+    from gesta.domain.money import Money
+    from gesta.flows import card
+
     gateway = YesGateway()
 
     async def set_up(engine: Engine) -> None:

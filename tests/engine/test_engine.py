@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -461,3 +463,21 @@ async def test_a_poison_request_is_named_and_hides_no_other(gesta):
             await engine.get(poisoned.id)
         assert (await engine.get(healthy.id)).state.status == "queued"
         assert len(await events_of(engine, poisoned.id)) == 2
+
+
+def test_an_engine_does_not_load_what_only_some_engines_use():
+    rare = (
+        "cronsim",
+        "gesta.flows.card",
+        "gesta.flows.ticket",
+        "gesta.intake.adoption",
+        "gesta.intake.inbound.boundary",
+        "gesta.payments",
+        "gesta.stores.separate_queue",
+        "gesta.stores.separate_views",
+        "gesta.subscriptions.thread_replies",
+        "zoneinfo",
+    )
+    script = f"import sys, gesta.engine.engine; sys.exit(str(sys.modules.keys() & {rare}))"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.stderr.strip() == "set()"

@@ -74,7 +74,9 @@ async def test_a_deep_queue_shows_in_metrics_doctor_and_alert(gesta: Harness) ->
         found = re.findall(r'gesta_queue_alarm\{alarm="(\w+)",flow="ticket.backlog"\} (\S+)', shown)
         assert dict(found) == {"depth": "1.0", "age": "0.0", "dead_letters": "0.0"}  # R3-16
         alerts = [one.text for one in gesta.sandbox.slack.effects]
-        assert any("too many requests of ticket.backlog are waiting" in one for one in alerts)  # S3-27
+        assert any(
+            "too many requests of ticket.backlog are waiting" in one for one in alerts
+        )  # S3-27
 
 
 class FakeBoundary:

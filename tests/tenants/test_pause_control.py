@@ -260,6 +260,16 @@ def test_a_refused_secret_holds_only_processes_that_may_not_have_a_better_one(de
     assert book.covering("default", FLOW, lambda: ACCOUNT) == (pause if is_held else None)
 
 
+async def test_config_and_ended_pauses_leave_nothing_to_ask_of_every_submit(gesta):
+    async with charging(Provider()) as engine:
+        pauses = engine.pipeline.config.pauses
+        await engine.admin.pause(flow=FLOW, tenant="default")
+        assert pauses._by_owner.keys() == {"default"}
+        await engine.admin.resume(flow=FLOW, tenant="default")
+        assert pauses.is_empty
+        assert pauses._by_owner == {}
+
+
 async def test_of_the_refused_secrets_the_last_eight_are_remembered(gesta):
     async with charging(Provider()) as engine:
         pauses = engine.pipeline.config.pauses

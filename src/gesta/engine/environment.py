@@ -25,10 +25,6 @@ from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import Settings, resolve_reference
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
 from gesta.stores import open_boundary, open_events, open_queue, open_stores, open_views
-from gesta.stores.separate_events import REMOVED, with_separate_events
-from gesta.stores.separate_queue import with_separate_queue
-from gesta.stores.separate_vault import with_separate_vault
-from gesta.stores.separate_views import with_separate_views
 from gesta.tenants.templates.child_renderer import ChildRenderer
 from gesta.tenants.templates.renderer import InlineRenderer, Renderer
 
@@ -102,25 +98,33 @@ async def wire_really(settings: Settings) -> Environment:
 
 async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
     """The store of the URL; events, views, queue and vault from other databases where the settings
-    name them.
+    name them. What joins two databases is imported with the setting: most engines have one.
     """
     _refuse_short_lived_vault(settings)
     stores = await open_stores(settings.url, runtime)
     try:
         if settings.events_url not in (None, settings.url):
+            from gesta.stores.separate_events import with_separate_events
+
             with _naming("events_url"):
                 await _refuse_own_events(stores, settings.events_url)
                 events = await open_events(settings.events_url, runtime)
                 stores = with_separate_events(stores, events, runtime)
         if settings.views_url not in (None, settings.url):
+            from gesta.stores.separate_views import with_separate_views
+
             with _naming("views_url"):
                 views = await open_views(settings.views_url, runtime)
                 stores = with_separate_views(stores, views)
         if settings.queue_url not in (None, settings.url):
+            from gesta.stores.separate_queue import with_separate_queue
+
             with _naming("queue_url"):
                 queue = await open_queue(settings.queue_url, runtime)
                 stores = with_separate_queue(stores, queue, runtime)
         if settings.vault_url not in (None, settings.url):
+            from gesta.stores.separate_vault import with_separate_vault
+
             with _naming("vault_url"):
                 vault = await open_stores(settings.vault_url, runtime)
                 stores = with_separate_vault(stores, vault)
@@ -144,6 +148,8 @@ def _refuse_short_lived_vault(settings: Settings) -> None:
 
 async def _refuse_own_events(stores: Stores, events_url: str) -> None:
     """A store with events in its own log would no longer see them."""
+    from gesta.stores.separate_events import REMOVED
+
     first = await stores.events.follow(0, 1)
     if first and first[0].type != REMOVED:
         raise BadSettings(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from gesta.domain.ids import REQUEST_ID
 from gesta.engine.environment import Environment
@@ -21,15 +22,10 @@ from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.intake.admission import Admission
-from gesta.intake.adoption import Adoption
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
-from gesta.intake.inbound.boundary import Consumer, Publisher
-from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
 from gesta.intake.inbound.event_ids import EventIds
 from gesta.intake.inbound.inbox import Inbox
-from gesta.intake.inbound.queue_age import QueueAge
-from gesta.intake.job_contract import JobReading
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
 from gesta.intake.submit import Intake
@@ -40,7 +36,6 @@ from gesta.maintenance.sweeper import Chore, Sweeper
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.smtp import Mail
-from gesta.payments.reconcile import Reconciler
 from gesta.ports.leases import LiveProcess, Presence, Role
 from gesta.ports.stores import Stores, refuse_missing
 from gesta.projector.inline import InlineProjection
@@ -68,7 +63,6 @@ from gesta.subscriptions.handlers import Subscription, Subscriptions
 from gesta.subscriptions.log_consumer import Log, LogConsumer
 from gesta.subscriptions.on_demand import OnDemandConsumer
 from gesta.subscriptions.status_webhooks import StatusWebhooks
-from gesta.subscriptions.thread_replies import ThreadReplies
 from gesta.tenants.api_keys import ApiKeys
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.flow_records import Records
@@ -84,6 +78,15 @@ from gesta.worker.external.leasing import LeaseExpiry
 from gesta.worker.pool import Pool
 from gesta.worker.release import JobRelease, LateCancellation
 
+if TYPE_CHECKING:
+    # Most engines never use these: they are imported where the settings or flows ask for them.
+    from gesta.intake.adoption import Adoption
+    from gesta.intake.inbound.boundary import Consumer
+    from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
+    from gesta.payments.reconcile import Reconciler
+
+#: With these flows, a ticket is answered in the thread of the Slack message that asked for it.
+REPLYING = frozenset({"ticket.backlog", "notification.slack"})
 #: After the drain: how long components may take to end, and how long the remaining events may take
 #: to be projected. Then the engine stops anyway.
 END_SECONDS = 5.0
@@ -225,6 +228,10 @@ class Pipeline:
         self.boundary_consumer: Consumer | None = None
         self.boundary_dead_letters: BoundaryDeadLetters | None = None
         if queue is not None:
+            from gesta.intake.inbound.boundary import Consumer, Publisher
+            from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
+            from gesta.intake.inbound.queue_age import QueueAge
+
             self.inbound_age = QueueAge(self.environment.stores.checkpoints, self.runtime)
             self.inbox.publish = Publisher(queue, self.records, tenant).publish
             self.boundary_consumer = Consumer(
@@ -309,6 +316,9 @@ class Pipeline:
         #: None where no other program can put jobs into the queue.
         self.adoption: Adoption | None = None
         if stores.foreign_jobs is not None:
+            from gesta.intake.adoption import Adoption
+            from gesta.intake.job_contract import JobReading
+
             flows = work.taken_of(self.flows)
             self.adoption = Adoption(
                 jobs=stores.foreign_jobs,
@@ -361,6 +371,8 @@ class Pipeline:
 
     @cached_property
     def reconciler(self) -> Reconciler:
+        from gesta.payments.reconcile import Reconciler
+
         stores = self.environment.stores
         return Reconciler(
             flows=self.flows,
@@ -409,7 +421,9 @@ class Pipeline:
                 log=log, flow=flow, intake=self.intake, config=self.config
             )
             own.append(self.status_webhooks)
-        if ThreadReplies.is_possible(self.flows):
+        if self.flows.keys() >= REPLYING:
+            from gesta.subscriptions.thread_replies import ThreadReplies
+
             own.append(
                 ThreadReplies(
                     log=log,

@@ -86,7 +86,8 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
         for n, event in enumerate(flow.lifecycle.decide(None, command, flow.rules))
     ]
     stream = request_stream(flow.name, options.tenant, request_id)
-    return Append(stream, 0, tuple(events), _claim(draft, identity))
+    claim = None if options.key is None else _claim(draft, options.key, identity)
+    return Append(stream, 0, tuple(events), claim)
 
 
 def with_end(append: Append, command: Command, at_ms: int) -> Append:
@@ -120,17 +121,15 @@ def ends_of(append: Append) -> tuple[State, State]:
     return created.after, ended.after
 
 
-def _claim(draft: Draft, identity: KeyedDigests) -> Claim | None:
+def _claim(draft: Draft, key: str, identity: KeyedDigests) -> Claim:
     """The claim on the caller's key. Its content is the body in clear: encrypting the same text
     twice gives different bytes.
     """
     flow, options = draft.flow.name, draft.options
-    if options.key is None:
-        return None
     if draft.is_own:
         # One claim for all tenants and flows. Each submit claims under a new id, so only an append
         # that is repeated counts as the same one.
         content = identity.content(f"{options.tenant}\0{flow}\0".encode() + draft.body)
-        return Claim(identity.name("", "", options.key), id_text(draft.raw_id), content)
-    name = identity.name_of(options.tenant, flow, options.key, test=options.test)
+        return Claim(identity.name("", "", key), id_text(draft.raw_id), content)
+    name = identity.name_of(options.tenant, flow, key, test=options.test)
     return Claim(name, draft.request_id, identity.content(draft.body))

@@ -51,8 +51,10 @@ class FlowChecks:
         """Why a request will be held, as far as this process has read."""
         # A test uses stand-ins for secrets and missing config.
         credential = None if test else _credential(flow, payload)
-        pause = self._config.pauses.covering(tenant, flow.name, lambda: credential)
-        if pause is not None:
+        pauses = self._config.pauses
+        if not pauses.is_empty and (
+            pause := pauses.covering(tenant, flow.name, lambda: credential)
+        ):
             code = {"pause": "paused", "credential": "credential_refused"}.get(pause.kind)
             reason = f": {pause.reason}" if pause.reason else ""
             text = f"the request is held by {pause.scope}{reason}"

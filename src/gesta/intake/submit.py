@@ -244,7 +244,9 @@ class Intake:
             self._batch_throttle.saw(options.tenant)
         body, about = kind.validated(payload, options)
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
-        own, options = kind.own_id(payload, options)
+        own: str | None = None
+        if kind.flow.request_id is not None:
+            own, options = kind.own_id(payload, options)
         opening = None if kind.flow.opens is None else kind.flow.opens(payload)
         if own is None or options.test:
             # The own id of a test is only its key: it must not take the id of the live request.
@@ -348,7 +350,7 @@ class Intake:
             )
         appends = []
         for number, (draft, body) in enumerate(zip(drafts, bodies, strict=True), start=1):
-            appends.append(self._append(draft, body))
+            appends.append(first_append(draft, body, self._identity))
             if number % TURN == 0:
                 await turn()
         return appends

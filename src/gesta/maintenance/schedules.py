@@ -12,10 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
+from datetime import UTC, datetime, tzinfo
 
 from gesta.errors import BadSchedule, InvalidRequest, StoreError
 from gesta.flows.flow import Payload
@@ -61,12 +58,16 @@ class Schedule:
 
     def next_ms(self, after_ms: int) -> int:
         """The first due time after a moment, in epoch milliseconds."""
+        from cronsim import CronSim
+
         times = map(_ms, CronSim(self.cron, self.moment(after_ms)))
         # While the clock shows an hour again, the search begins with its first time.
         return next(at for at in times if at > after_ms)
 
     def latest_ms(self, now_ms: int) -> int:
         """The last due time that has come."""
+        from cronsim import CronSim
+
         # The search backwards begins before the moment it is given, a whole second.
         start = self.moment((now_ms // 1000 + 1) * 1000)
         latest = next(
@@ -78,18 +79,27 @@ class Schedule:
         return latest
 
     def moment(self, at_ms: int) -> datetime:
-        return datetime.fromtimestamp(at_ms / 1000, ZoneInfo(self.zone))
+        return datetime.fromtimestamp(at_ms / 1000, _zone(self.zone))
 
 
 def _ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
+def _zone(name: str) -> tzinfo:
+    # With the first schedule, as cronsim is: zones and cron expressions take half a megabyte.
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
+
+
 def _error(one: Schedule) -> str:
+    from cronsim import CronSim, CronSimError
+
     if not isinstance(one.name, str) or not 0 < len(one.name) <= 100 or not one.name.isprintable():
         return "name= must have 1 to 100 characters; gesta stores the last run under it"
     try:
-        zone = ZoneInfo(one.zone)
+        zone = _zone(one.zone)
     except (KeyError, ValueError, OSError, TypeError):
         return f"{one.zone!r} is not a time zone; write one like 'Europe/Berlin' or 'UTC'"
     if not isinstance(one.cron, str) or len(one.cron.split()) != 5:

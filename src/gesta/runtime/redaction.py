@@ -234,6 +234,9 @@ def hide(text: str, values: Iterable[str]) -> str:
         least = NUMBER_LENGTH_MIN if value.isdecimal() else HIDDEN_LENGTH_MIN
         if least <= len(value) <= len(text):
             wanted.append(value)
+    if not wanted and not words:
+        # The usual case: a provider's short name of a recipient, beside longer secrets.
+        return text
     # The longest first: a name before its words.
     for spelling in sorted({one for value in wanted for one in _spellings(value)}, key=len)[::-1]:
         if spelling.casefold() in text.casefold():

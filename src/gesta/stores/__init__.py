@@ -13,7 +13,6 @@ from gesta.ports.stores import EventPorts, JobPorts, Missing, QueuePorts, Stores
 from gesta.ports.vault import Vault
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
-from gesta.stores.separate_events import events_of
 
 #: Other names of a store.
 NICKNAMES = {"postgres": "postgresql", "sqlite3": "sqlite"}
@@ -82,6 +81,9 @@ async def open_events(url: str, runtime: Runtime) -> EventPorts:
             f"{_lacking(url, EventStore, 'events need it')}. events_url accepts kurrentdb://,"
             " postgresql:// and sqlite:// URLs"
         )
+    # Here, because it brings all that joins two databases.
+    from gesta.stores.separate_events import events_of
+
     return events_of(await adapter.open_stores(url, runtime))
 
 

@@ -51,10 +51,6 @@ class ThreadReplies(OnDemandConsumer):
         self._flows, self._intake = flows, intake
         self._loader, self._recorder = loader, recorder
 
-    @staticmethod
-    def is_possible(flows: Mapping[str, Flow]) -> bool:
-        return ticket.NAME in flows and SLACK in flows
-
     async def step(self) -> int:
         position = await self._begin()
         batch = await self._events.follow(position, BATCH)

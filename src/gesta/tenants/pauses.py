@@ -155,27 +155,32 @@ class PauseBook:
     def __init__(self, declared: Mapping[str, str]) -> None:
         """`declared`: credential → digest of the secret that this process's flows declare."""
         self.declared = declared
+        #: Only owners that have a pause: every submit asks whether there is any.
         self._by_owner: dict[str, dict[Scope, Pause]] = {}
 
     def fold(self, owner: str, recorded: Recorded) -> None:
         """Fold an event of the owner's config stream; raises msgspec.DecodeError."""
         tenant = None if owner == INSTALLATION else owner
-        pauses = self._by_owner.setdefault(owner, {})
         if recorded.type == PAUSED:
             made, meta = msgspec.json.decode(recorded.data, type=Paused), decode_meta(recorded.meta)
             scope = Scope(made.flow, tenant, made.credential, made.refusal is not None)
             by = "" if meta.actor is None else meta.actor.user_id
-            pauses[scope] = Pause(scope, made.reason, meta.occurred_at, by, made.refusal)
+            pause = Pause(scope, made.reason, meta.occurred_at, by, made.refusal)
+            self._by_owner.setdefault(owner, {})[scope] = pause
         elif recorded.type == RESUMED:
             gone = msgspec.json.decode(recorded.data, type=Resumed)
-            pauses.pop(Scope(gone.flow, tenant, gone.credential, is_refused=True), None)
+            self._remove(owner, Scope(gone.flow, tenant, gone.credential, is_refused=True))
             if not gone.refusal:
-                pauses.pop(Scope(gone.flow, tenant, gone.credential), None)
+                self._remove(owner, Scope(gone.flow, tenant, gone.credential))
+
+    def _remove(self, owner: str, scope: Scope) -> None:
+        pauses = self._by_owner.get(owner)
+        if pauses is not None and pauses.pop(scope, None) is not None and not pauses:
+            del self._by_owner[owner]
 
     def changed(self, tenant: str, credential: str) -> None:
         """The entity was put or deleted: the refused form is no longer in use."""
-        if pauses := self._by_owner.get(tenant):
-            pauses.pop(Scope(None, tenant, credential, is_refused=True), None)
+        self._remove(tenant, Scope(None, tenant, credential, is_refused=True))
 
     def is_ours(self, pause: Pause) -> bool:
         """Whether a pause applies to this process: not if its own secret was never refused."""
@@ -185,7 +190,7 @@ class PauseBook:
 
     @property
     def is_empty(self) -> bool:
-        return not any(self._by_owner.values())
+        return not self._by_owner
 
     def get(self, scope: Scope) -> Pause | None:
         return self._by_owner.get(scope.owner, {}).get(scope)

@@ -66,10 +66,10 @@ def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outco
     if isinstance(outcome, Done):
         if not outcome.detail and not outcome.target:
             return outcome
-        target, detail = (
-            hide(one, [*secrets, *personal_texts(payload)])
-            for one in (outcome.target, outcome.detail)
-        )
+        hidden = [*secrets, *personal_texts(payload)]
+        target, detail = hide(outcome.target, hidden), hide(outcome.detail, hidden)
+        if target == outcome.target and detail == outcome.detail:
+            return outcome
         return replace(outcome, target=target, detail=detail)
     hidden = [*secrets, *personal_texts(payload)]
     reason = hide(outcome.reason, hidden)[:REASON_LENGTH_MAX]

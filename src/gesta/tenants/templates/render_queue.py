@@ -114,6 +114,7 @@ class FairLines:
             used, tenant = heappop(heap)
             self._present = max(self._present, used)
             line, turn_seconds, before = self._lines[tenant], 0.0, None
+            measured: float | None = None
             while line and len(batch) < batch_max and size < BATCH_BYTES_MAX:
                 order = line.popleft()
                 if order.since < too_old:
@@ -126,8 +127,9 @@ class FairLines:
                 if order.answer.done():
                     continue
                 if before is None or order.template is not before.template:
+                    # Once for neighbours of one template: its hash is that of all its parts.
                     size += weight(order.template)
-                measured = self._measured.get(order.measured_by)
+                    measured = self._measured.get(order.measured_by)
                 order.expected = QUANTUM_SECONDS if measured is None else measured
                 batch.append(order)
                 before, size = order, size + len(order.data)
@@ -146,8 +148,9 @@ class FairLines:
 
     def charge(self, order: Waiting, seconds: float) -> None:
         """An order that was taken has used this CPU time."""
-        before = self._measured.get(order.measured_by, seconds)
-        remember(self._measured, order.measured_by, before + SMOOTHING * (seconds - before))
+        name = order.measured_by
+        before = self._measured.get(name, seconds)
+        remember(self._measured, name, before + SMOOTHING * (seconds - before))
         self._used[order.tenant] = (
             self._used.get(order.tenant, self._present) + seconds - order.expected
         )
