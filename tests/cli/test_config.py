@@ -117,7 +117,7 @@ def test_an_unknown_kind_is_answered_with_the_known_ones(cli, folder):
     assert not (folder / "gesta.db").exists()
 
 
-def test_what_is_left_out_of_a_stored_entity_keeps_its_value(cli, folder):
+def test_a_field_left_out_of_a_put_keeps_its_value(cli, folder):
     cli("submit", "notification.webhook", '{"type": "a", "data": {}}')
     assert (
         cli(
