@@ -70,6 +70,34 @@ def test_the_history_of_a_payment_is_shown_in_its_currency_and_without_the_field
     assert currency_of(e.Created("1", "shop.note", msgspec.Raw(b"{}"))) is None
 
 
+@pytest.mark.parametrize(
+    "resolved",
+    [
+        e.OutcomeResolved("executed", "provider", "it is in their list"),
+        money.Resolved("executed", "lookup", "it is in their list", "capture", 1),
+    ],
+)
+def test_an_attempt_whose_answer_was_lost_keeps_its_end_when_a_lookup_finds_the_effect(resolved):
+    history = [
+        (1_000, e.AttemptStarted(1, "key")),
+        (
+            1_005,
+            e.OutcomeUnknown(
+                1, "reset", "reconcile", started_at=1_000, worker="w-1", used={"shop.room/a": 2}
+            ),
+        ),
+        (6_000, resolved),
+        (6_000, money.Captured(1, provider_id="pi_1", amount=2_000)),
+    ]
+    metas = [e.Meta("default", "payment.card", "1", at, "1", "1") for at, _ in history]
+    (one,) = attempt_representations(
+        [("type", event, meta) for (_, event), meta in zip(history, metas, strict=True)]
+    )
+    assert (one.outcome, one.reason, one.worker) == ("unknown", "reset", "w-1")
+    assert (one.duration_ms, one.ended_at) == (5, "1970-01-01T00:00:01.005Z")
+    assert one.used == {"shop.room/a": 2}
+
+
 def test_every_attempt_has_one_record_whatever_its_events():
     meta = e.Meta("default", "shop.note", "1", 1_000, "1", "1")
     history = [

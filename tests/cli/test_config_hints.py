@@ -10,6 +10,7 @@ from gesta.flows import card, email, slack, sms, ticket, webhook
 from gesta.flows.flow import ConfigBody
 from gesta.intake.inbound import webhook as inbound_webhook
 from gesta.intake.inbound.slack import flow as slack_events
+from gesta.runtime.redaction import scrub
 
 FLOWS = (
     card.flow(),
@@ -32,6 +33,8 @@ def test_a_recommended_command_names_every_field_that_the_kind_needs(kind):
     given = {word.partition("=")[0] for word in NEEDED[kind].split()}
     assert given <= set(fields)
     assert {name for name, is_required in fields.items() if is_required} <= given
+    command = put_command(kind, "default")
+    assert scrub(f"store it: {command} (or PUT)") == f"store it: {command} (or PUT)"
 
 
 def test_a_code_with_blanks_is_quoted():

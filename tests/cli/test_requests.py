@@ -61,7 +61,8 @@ def test_a_duplicate_of_something_done_answers_its_outcome_at_once(cli, shop):
         "submit", "shop.note", payload, "--key", "k", "--app", APP, "--wait", "5s", "--json"
     )
     assert again.code == 0
-    assert list(again.json) == ["id", "flow", "tenant", "verdict", "outcome"]
+    assert list(again.json) == ["id", "flow", "tenant", "verdict", "outcome", "warnings"]
+    assert again.json["warnings"] == []
     assert (again.json["id"], again.json["verdict"]) == (request_id, "duplicate")
     assert (again.json["outcome"]["type"], again.json["outcome"]["id"]) == ("done", "note-1")
 

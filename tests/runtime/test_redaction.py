@@ -127,6 +127,13 @@ def test_redaction_keeps_ids_times_and_reasons(text):
 
 def test_the_words_around_a_secret_stay():
     assert scrub("refused token=abc for user 7") == "refused token=[token] for user 7"
+    command = "gesta config put slack.workspace default token=env:SLACK_TOKEN (or PUT)"
+    assert scrub(command) == command
+    assert scrub("secret=env:HOOK_SECRET") == "secret=env:HOOK_SECRET"
+    for hidden in ("token=env:abc", "token=env:A&b", "token=env:A=xyz", "token=envA"):
+        assert (
+            scrub(hidden) == "token=[token]" + hidden.partition("&")[1] + hidden.partition("&")[2]
+        )
     assert (
         scrub("POST https://u:p@api.example.com/v1/x?key=1 answered 400")
         == "POST https://api.example.com/v1/x?… answered 400"

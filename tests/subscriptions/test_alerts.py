@@ -235,11 +235,16 @@ async def test_a_process_whose_alerts_go_nowhere_logs_it_when_it_starts(gesta, c
         (f"{FLOW}:x", f"{FLOW} cannot carry alerts; flows that can: notification.email"),
     ]:
         caplog.clear()
-        await (await watched(Provider(), to)).stop()
+        engine = await watched(Provider(), to)
+        # `gesta worker` prints its notes.
+        assert any(error in note for note in engine.notes)
+        await engine.stop()
         assert "no alerts are sent" in caplog.text
         assert error in caplog.text
     caplog.clear()
-    await (await watched(Provider())).stop()
+    engine = await watched(Provider())
+    assert not any("alerts" in note for note in engine.notes)
+    await engine.stop()
     assert "no alerts are sent" not in caplog.text
 
 

@@ -105,6 +105,9 @@ async def test_a_handler_gets_only_the_events_it_subscribed_to(gesta):
     engine.on("test.*", "failed", name="kind")(kinds.take)
     engine.on("other.note", name="other")(others.take)
     async with engine:
+        # `gesta worker` prints it; the log was silent there until the engine had started.
+        expected = "no flow of this process matches subscription other: other.note"
+        assert [note for note in engine.notes if "subscription" in note] == [expected]
         await engine.submit(Note())
         await gesta.settle()
     assert (listener.words, kinds.words, others.words) == (["failed"], ["failed"], [])

@@ -73,7 +73,7 @@ async def test_an_endpoint_gets_every_end_signed_and_without_the_payload(gesta):
         "correlationId": "c-1",
         "version": 2,
         "attempts": 1,
-        "providerId": "",
+        "providerId": None,
     }
     assert first.data["at"].endswith("Z")
     assert set(first.data) == {

@@ -21,6 +21,7 @@ from gesta.domain import events as e
 from gesta.domain.codec import encode
 from gesta.domain.durations import iso
 from gesta.domain.state import State
+from gesta.domain.transaction import events as money
 from gesta.flows.flow import Flow, secret_fields
 from gesta.flows.personal_fields import plan_of
 from gesta.ports.read_model import Quarantined
@@ -136,6 +137,7 @@ def _actor(actor: e.Actor | None) -> str | None:
 
 def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepresentation]:
     attempts: dict[int, AttemptRepresentation] = {}
+    is_resolved = False
 
     def attempt(number: int) -> AttemptRepresentation:
         return attempts.setdefault(number, AttemptRepresentation(number))
@@ -178,9 +180,14 @@ def attempt_representations(history: Iterable[HistoryEntry]) -> list[AttemptRepr
                 # A second one for the same attempt means that reconciling brought no answer.
                 texts = event.reason, event.detail
                 end(event.attempt, at, "unknown", event, texts, event.next_at)
+            case e.OutcomeResolved() | money.Resolved():
+                is_resolved = event.result == "executed"
             case e.Succeeded():
-                texts = "", event.detail or event.provider_id
-                end(event.attempts, at, "done", event, texts)
+                # A look-up or a person found the effect: the attempt itself ended without it.
+                if not (is_resolved and has_ended(event.attempts)):
+                    texts = "", event.detail or event.provider_id
+                    end(event.attempts, at, "done", event, texts)
+                is_resolved = False
             case e.Failed() if event.attempts and not has_ended(event.attempts):
                 # If the attempt has ended before, this is the end of the request only.
                 texts = event.reason, event.last_error

@@ -6,7 +6,7 @@ engine.submit(Receipt(...), key="order-7")`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -230,7 +230,18 @@ class Engine:
     @property
     def notes(self) -> tuple[str, ...]:
         """Messages for the person who starts the process, e.g. that a master key was created."""
-        return self.pipeline.environment.notes
+        return (*self.pipeline.environment.notes, *self._idle())
+
+    def _idle(self) -> Iterator[str]:
+        """What was declared or set and does nothing in this process."""
+        if not self._work.parts:
+            return
+        alerts = self.pipeline.alerts
+        if alerts is not None and alerts.impossible:
+            yield f"no alerts are sent to {alerts.to}: {alerts.impossible}"
+        for one in self._subscriptions.values():
+            if not any(map(one.covers, self._flows)):
+                yield f"no flow of this process matches subscription {one.name}: {one.flow}"
 
     def metrics(self) -> bytes:
         """This process's metrics in Prometheus' text format."""
@@ -266,15 +277,8 @@ class Engine:
             }
         self._pipeline = pipeline
         pipeline.components.start()
-        for note in environment.notes:
+        for note in self.notes:
             pipeline.telemetry.log.warning(note)
-        for one in self._subscriptions.values():
-            if not any(map(one.covers, self._flows)):
-                pipeline.telemetry.log.warning(
-                    "no flow of this process matches a subscription",
-                    subscription=one.name,
-                    namespace=one.flow,
-                )
 
     async def stop(self) -> None:
         """Let running attempts end, then close. Unfinished requests continue at the next start."""

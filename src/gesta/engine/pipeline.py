@@ -512,11 +512,8 @@ class Pipeline:
                 runs["adoption"] = self.adoption.run
             if self.boundary_consumer is not None:
                 runs["inbound"] = self.boundary_consumer.run
-        if work.parts and self.alerts is not None:
-            if self.alerts.is_possible:
-                runs["alerts"] = self.alerts.run
-            else:
-                self.telemetry.alerts_off(self.alerts.to, self.alerts.impossible)
+        if work.parts and self.alerts is not None and self.alerts.is_possible:
+            runs["alerts"] = self.alerts.run
         self.presence = Presence(
             LiveProcess(
                 id=self.owner,

@@ -36,6 +36,8 @@ _NAMED = (
     r"|(?:(?:access|refresh|id|auth|bot|session)[-_]?)?token"
     r"|(?:client[-_]?)?secret|passw(?:or)?d|pwd|senha|signature|sig)"
 )
+#: A whole value, so that nothing can hide behind it.
+_VARIABLE = r"env:(?-i:[A-Z_][A-Z0-9_]*)(?=[\s)]|\Z)"
 
 
 def _url(match: re.Match[str]) -> str:
@@ -94,8 +96,9 @@ _RULES: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
             ),
             r"\1 [token]",
         ),
-        # name=value, "name": "value", and name: value where the value has a digit.
-        (rf"(?i)\b({_NAMED})=(?!\[)[^\s&;,\"']+", r"\1=[token]"),
+        # name=value, "name": "value", and name: value where the value has a digit. env:NAME is the
+        # name of a variable.
+        (rf"(?i)\b({_NAMED})=(?!\[|{_VARIABLE})[^\s&;,\"']+", r"\1=[token]"),
         (
             rf"(?i)([\"'])({_NAMED})\1(\s*[:=]\s*)([\"'])(?!\[token\])(?:(?!\4).)+",
             r"\1\2\1\3\4[token]",

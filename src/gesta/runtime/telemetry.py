@@ -441,10 +441,6 @@ class Telemetry:
                 value, limit = round(one.value), round(one.limit)
                 self.alarm(f"queue_{one.alarm}", one.flow, f"{value} (limit {limit})")
 
-    def alerts_off(self, to: str, reason: str) -> None:
-        """`alerts_to` is set, and this process cannot send alerts there."""
-        self.log.warning("no alerts are sent", alerts_to=to, reason=reason)
-
     def alert_failed(self, flow: str, reason: str, error: Exception) -> None:
         self.log.error("alert cannot be sent", namespace=flow, reason=reason, error=str(error))
 
