@@ -313,9 +313,9 @@ async def test_a_tenant_moved_to_another_store_delays_no_other(gesta):
         ({"flow": "shop.misspelt"}, "flow: this process declares no flow 'shop.misspelt'.*known: "),
         (
             {"flow": "shpo.*", "statuses": ["sold"]},
-            "flow: this process declares no flow 'shpo.[*]'.*statuses: 'sold' is no status",
+            "flow: this process declares no flow 'shpo.[*]'.*statuses: 'sold' is not a status",
         ),
-        ({"statuses": ["sold"]}, "statuses: 'sold' is no status"),
+        ({"statuses": ["sold"]}, "statuses: 'sold' is not a status"),
         ({"endpoint": ""}, "endpoint"),
         ({"url": "https://x.example"}, "url"),
     ],
