@@ -481,7 +481,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
                     Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW + 90_000), "waiting", 0
                 )
             },
-            "(in 1.5 min), because a rate limit of the provider was reached; this uses up no attempt",
+            "(in 1.5 min), because a rate limit of the provider was reached; this uses up no",
         ),
         (
             {},

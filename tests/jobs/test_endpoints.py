@@ -210,6 +210,39 @@ async def test_a_stream_follows_the_job_to_its_end(shop, tmp_path):
         assert jobs[-1]["result"] == {"title": "q1", "pages": 6}
 
 
+async def test_a_stream_ends_soon_after_its_reader_has_gone(tmp_path, monkeypatch):
+    reads = []
+    async with open_shop(SHOPS["fastapi"], tmp_path) as (client, work, _):
+        work.go.clear()
+        answer = await submit(client)
+        read = EndpointsCore.read
+
+        async def counted(endpoints, request):
+            reads.append(request)
+            return await read(endpoints, request)
+
+        monkeypatch.setattr(EndpointsCore, "read", counted)
+        sent, is_open = [], asyncio.Event()
+
+        async def receive():
+            await is_open.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+            if message.get("body", b"").startswith(b"event: job"):
+                is_open.set()
+
+        headers = [(b"accept", b"text/event-stream")]
+        scope = {"type": "http", "method": "GET", "path": answer.headers["location"]}
+        app = client._transport.app
+        await app(scope | {"headers": headers, "query_string": b""}, receive, send)
+        # The next look ends it, however long the job still runs.
+        assert len(reads) <= 3
+        assert sent[-1]["more_body"] is False
+        work.go.set()
+
+
 async def test_a_stream_whose_store_fails_says_so_and_ends(shop, tmp_path, monkeypatch):
     async with open_shop(shop, tmp_path) as (client, work, _):
         work.go.clear()

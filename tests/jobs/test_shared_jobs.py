@@ -27,6 +27,12 @@ NAME = "reports.build"
 ID = "0a1b2c3d-0000-4000-8000-0000000000{:02x}"
 
 
+@pytest.fixture(autouse=True)
+def no_long_waits(monkeypatch):
+    """Between two looks at Redis."""
+    monkeypatch.setattr(shared, "IDLE_SECONDS", 0.05)
+
+
 async def fresh_url():
     prefix = f"f{SystemRuntime().random_bytes(6).hex()}"
     return f"{await SharedServer.url()}?layout=shared&prefix={prefix}"
@@ -171,6 +177,27 @@ async def test_another_service_cancels_a_job_that_is_held_here(tmp_path, monkeyp
         assert (await ended(store, ID.format(8))).status == 600
         assert (await engine.get(ID.format(8))).state.status == "cancelled"
         assert calls == []
+
+
+async def test_a_job_that_another_service_overwrites_as_canceled_is_not_executed(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(shared, "BEAT_SECONDS", 0.05)
+    async with open_shop(tmp_path) as (engine, store, _, calls):
+        await engine.admin.pause(flow=NAME)
+        await store.create([foreign(9), foreign(10)])
+        while len(await engine.find(flow=NAME)) < 2:
+            await asyncio.sleep(0.02)
+        # As AsyncEndpoints does it: the hash says so, and nothing else.
+        table = store.table
+        await table._redis.command("HSET", table.keys.job(ID.format(9)), "Status", "600")
+        async with asyncio.timeout(10):
+            while (await engine.get(ID.format(9))).state.status != "cancelled":
+                await asyncio.sleep(0.02)
+        await engine.admin.resume(flow=NAME)
+        assert (await ended(store, ID.format(10))).status == 400
+        (found,) = await store.get([ID.format(9)])
+        assert (found.value.status, len(calls)) == (600, 1)  # S4-31
 
 
 async def test_each_tenant_has_its_jobs_at_its_own_url(tmp_path):

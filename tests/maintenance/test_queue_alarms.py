@@ -74,7 +74,9 @@ async def test_a_deep_queue_shows_in_metrics_doctor_and_alert(gesta: Harness) ->
         found = re.findall(r'gesta_queue_alarm\{alarm="(\w+)",flow="ticket.backlog"\} (\S+)', shown)
         assert dict(found) == {"depth": "1.0", "age": "0.0", "dead_letters": "0.0"}  # R3-16
         alerts = [one.text for one in gesta.sandbox.slack.effects]
-        assert any("too many requests of ticket.backlog wait" in one for one in alerts)  # S3-27
+        assert any(
+            "too many requests of ticket.backlog are waiting" in one for one in alerts
+        )  # S3-27
 
 
 class FakeBoundary:
@@ -154,7 +156,7 @@ async def test_alarms_of_the_boundary_queue_show_in_metrics_doctor_and_alert(
         (parts,) = [one.status for one in findings if one.about == "store" and " in " in one.status]
         assert "inbound events in sqs://eu-west-1/events" in parts
         alerts = " ".join(one.text for one in gesta.sandbox.slack.effects)
-        assert "too many requests of inbound wait" in alerts  # R3-16
+        assert "too many requests of inbound are waiting" in alerts  # R3-16
         assert "a request of inbound has been waiting for too long" in alerts  # S3-27
         assert "the inbound queue has dead letters" in alerts  # S3-27
         queue.found = BoundaryCounts(0, 0, 0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -226,18 +228,20 @@ async def test_several_captures_of_one_charge_are_matched_by_their_amounts(gesta
     assert (await reconcile(gesta, shop)).counts == {"matched": 2}
 
 
-async def test_a_lost_capture_is_found_where_the_window_has_only_its_own_row(gesta, shop):
+@pytest.mark.parametrize("amount", ["29.90", "20.00"])
+async def test_a_lost_capture_is_found_where_the_window_has_only_its_own_row(gesta, shop, amount):
     tx = await authorized(shop)
     await tx.capture(Money("20.00", EUR), key="a", final=False)
     await tx.outcome(timeout=20)
     gesta.advance(2 * 86_400)
     gesta.sandbox.stripe.on(lambda call: call.key is not None, drop=True)
-    await tx.capture(Money("29.90", EUR), key="b")
+    await tx.capture(Money(amount, EUR), key="b")
     await gesta.settle(days=0)
     assert await tx.status() == "unknown"
     report = await reconcile(gesta, shop, days=1)
     assert report.counts == {"missing_local": 1}
-    assert funds_of((await tx.view()).state).captured == 4990
+    found = funds_of((await tx.view()).state)
+    assert found.captured == 2000 + Money(amount, EUR).minor
 
 
 async def test_a_test_request_is_not_missing_in_the_ledger(gesta, shop):
@@ -366,3 +370,43 @@ async def test_two_commands_at_once_on_one_transaction_need_no_time_to_pass(gest
         )
     assert len(found) == 2
     assert "queued" in found
+
+
+def a_ledger(random: Random) -> tuple[list[LedgerRow], list[Movement]]:
+    """Movements and rows of them, each with or without the id of the gateway; some have no row."""
+    rows, movements = [], []
+    for number in range(random.randint(1, 5)):
+        for intent in range(1, random.randint(2, 4)):
+            operation = random.choice(["capture", "refund"])
+            # Stripe's captures of one payment have the id of its one charge.
+            of_gateway = f"ch_{number}" if operation == "capture" else f"re_{number}_{intent}"
+            amount = Money(random.choice(["10.00", "10.00", "20.00"]), EUR)
+            made = movement(
+                request_id=f"r-{number}",
+                operation=operation,
+                intent=intent,
+                amount=amount,
+                payment_id=f"pi_{number}",
+                movement_id=random.choice(["", of_gateway]),
+            )
+            movements.append(made)
+            if random.random() < 0.9:
+                one = row(
+                    id=f"txn_{made.name}",
+                    kind="charge" if operation == "capture" else "refund",
+                    amount=amount if operation == "capture" else -amount,
+                    at_ms=made.at_ms + random.randint(0, 1_000),
+                    movement_id=random.choice(["", of_gateway]),
+                    payment_id=f"pi_{number}",
+                )
+                rows.append(one)
+    return rows, movements
+
+
+def test_each_row_finds_a_movement_whichever_ids_are_known():
+    for seed in range(500):
+        rows, movements = a_ledger(Random(seed))
+        kinds = Counter(one.kind for one in found(rows, movements))
+        missing = len(movements) - len(rows)
+        expected = Counter({"matched": len(rows), "missing_provider": missing})
+        assert kinds == +expected, seed

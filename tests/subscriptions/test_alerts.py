@@ -15,7 +15,7 @@ from gesta.admin.doctor.collect import examine
 from gesta.domain.status_events import ALERTING
 from gesta.errors import BadSettings
 from gesta.flows import email, slack, sms, webhook
-from gesta.flows.deferrals import CredentialRefused
+from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused
 from gesta.runtime.settings import Settings, load
 from gesta.subscriptions.alerts import WINDOW_MS, Alerting
 from gesta.testing.plugin import Harness
@@ -174,6 +174,25 @@ async def test_a_refused_credential_causes_an_alert(gesta):
     await engine.stop()
     assert heard(gesta) == [("credential_refused", "note.account", 1)]
     assert gesta.sandbox.webhook.effects[0].data["example"] == "note.account/main"
+
+
+@pytest.mark.parametrize(
+    "held_by",
+    [
+        ConfigMissing("slack.workspace", "main", "workspace_missing"),
+        CredentialRefused("slack.workspace/main", SECRET_MISSING, "env:TOKEN is not set"),
+    ],
+)
+async def test_missing_config_is_not_called_a_refusal_of_the_provider(gesta, held_by):
+    engine = await watched(Provider(held_by))
+    await engine.submit(Note())
+    await let_run(gesta)
+    await pass_time(gesta, 2)
+    await engine.stop()
+    assert heard(gesta) == [("config_missing", "slack.workspace", 1)]
+    assert "refuse" not in gesta.sandbox.webhook.effects[0].text
+    put = "gesta config put slack.workspace main token=env:SLACK_TOKEN"
+    assert put in gesta.sandbox.webhook.effects[0].text
 
 
 async def test_a_quarantined_event_causes_an_alert(gesta):

@@ -205,8 +205,12 @@ class EndpointsCore(ABC):
             except OutcomeTimeout:
                 return
 
-    async def follow(self, request: Request) -> AsyncIterator[JobRepresentation | None]:
-        """The job as it is and after each change, until it ends; None as a sign of life."""
+    async def follow(
+        self, request: Request, is_gone: Callable[[], bool]
+    ) -> AsyncIterator[JobRepresentation | None]:
+        """The job as it is and after each change, until it ends or the reader is gone; None as a
+        sign of life.
+        """
         runtime, last, silent = self.engine.pipeline.runtime, None, 0.0
         while True:
             job = await self.read(request)
@@ -216,6 +220,8 @@ class EndpointsCore(ABC):
             if job.completed_at is not None or job.status == "Unknown":
                 return
             await sleep(runtime, LOOK_SECONDS)
+            if is_gone():
+                return
             silent += LOOK_SECONDS
             if silent >= ALIVE_SECONDS:
                 yield None

@@ -16,7 +16,7 @@ import msgspec
 
 from gesta.domain.ids import id_text
 from gesta.domain.status_events import Event
-from gesta.domain.stored_job import JobError, StoredJob, job_at
+from gesta.domain.stored_job import JobError, JobStatus, StoredJob, job_at
 from gesta.errors import BadSettings, Conflict, InvalidRequest, NotFound, Refused, StoreError
 from gesta.jobs.call import EndpointCall
 from gesta.jobs.endpoint import Endpoint
@@ -233,19 +233,29 @@ class SharedJobs:
         pulses = await self.store.heartbeat([self._held[one][0] for one in ids], LEASE_SECONDS)
         self._beat_at = now
         for job_id, pulse in zip(ids, pulses, strict=True):
+            if pulse == "held":
+                continue
+            if pulse == "cancel" or await self._is_canceled(job_id):
+                await self._cancel(pipeline, job_id)
             if pulse == "lost":
-                # Another process has claimed it, for the same request.
-                del self._held[job_id]
-            elif pulse == "cancel":
-                try:
-                    await self._held[job_id][1].cancel()
-                except Refused:
-                    # It has ended, or a person has to decide.
-                    continue
-                except StoreError:
-                    raise
-                except Exception as error:  # noqa: BLE001 -- one unreadable request
-                    self._quarantine(pipeline, job_id, error)
+                # Another process has claimed it, for the same request; or a service has ended it.
+                self._held.pop(job_id, None)
+
+    async def _is_canceled(self, job_id: str) -> bool:
+        """Whether another service has written that the job is canceled."""
+        (found,) = await self.store.get([job_id])
+        return found.value is not None and found.value.status is JobStatus.CANCELED
+
+    async def _cancel(self, pipeline: Pipeline, job_id: str) -> None:
+        try:
+            await self._held[job_id][1].cancel()
+        except Refused:
+            # It has ended, or a person has to decide.
+            return
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- one unreadable request
+            self._quarantine(pipeline, job_id, error)
 
     async def _settle(self, pipeline: Pipeline) -> StoreError | None:
         """Complete the hashes of requests that have ended. Returns the failure of the store."""

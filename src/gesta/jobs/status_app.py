@@ -72,9 +72,7 @@ class StatusApp:
         headers = [(b"content-type", _EVENTS.encode()), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         try:
-            async for job in self._endpoints.follow(request):
-                if gone.done():
-                    return
+            async for job in self._endpoints.follow(request, gone.done):
                 text = b": alive\n\n"
                 if job is not None:
                     text = b"event: job\ndata: %b\n\n" % msgspec.json.encode(job)

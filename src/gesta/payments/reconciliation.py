@@ -32,6 +32,8 @@ Class = Literal[
 FINE: frozenset[Class] = frozenset({"matched", "fee", "late"})
 #: A movement may appear in the gateway's ledger this much later than on our record.
 TOLERANCE_MS = 24 * 3_600_000
+#: The clocks of a gateway and of a process differ by less than this.
+SKEW_MS = 15 * 60_000
 #: Kind of row → the operations that it can be about.
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "charge": ("sale", "transfer", "capture", "posting"),
@@ -93,40 +95,77 @@ class Books(msgspec.Struct, frozen=True):
 
 def compare(rows: Iterable[LedgerRow], books: Books, from_ms: int, to_ms: int) -> list[Finding]:
     """Every row of the window, then every movement of the window that has no row."""
+    owner = _owners(books)
+    # Overlapping pages repeat rows.
+    unique = {row.id: row for row in rows}
+    listed = sorted(unique.values(), key=lambda row: (row.at_ms, row.id))
+    request_of = {row.id: _named(row, books) or owner.get(row.payment_id, "") for row in listed}
+    found = _matched([row for row in listed if row.kind in OPERATIONS], request_of, books)
+    taken = {one.name for one in found.values()}
+    findings = []
+    for row in listed:
+        if row.kind not in OPERATIONS:
+            findings.append(_finding("fee", row))
+        elif row.id in found:
+            findings.append(_compared(row, found[row.id], from_ms))
+        else:
+            findings.append(_missing(row, books.states.get(request_of[row.id]), taken))
+    return [*findings, *_without_row(books.movements, taken, from_ms, to_ms)]
+
+
+def _owners(books: Books) -> dict[str, str]:
+    """The gateway's id of a payment → its transaction."""
+    owner = {one.payment_id: one.request_id for one in books.movements if one.payment_id}
+    for state in books.states.values():
+        if payment_id := funds_of(state).payment_id:
+            owner[payment_id] = state.id
+    return owner
+
+
+def _matched(
+    rows: Sequence[LedgerRow], request_of: Mapping[str, str], books: Books
+) -> dict[str, Movement]:
+    """Row → its movement, for those that have one.
+
+    Certain matches go first, so that no row takes the movement of another: by the gateway's id and
+    the amount (several captures of a charge have the same id), then by the transaction and the
+    amount. What is left is matched without the amount, which then differs.
+    """
     by_id: dict[str, list[Movement]] = {}
     of_request: dict[str, list[Movement]] = {}
-    owner: dict[str, str] = {}
     for one in books.movements:
         of_request.setdefault(one.request_id, []).append(one)
         if one.movement_id:
             by_id.setdefault(one.movement_id, []).append(one)
-        if one.payment_id:
-            owner[one.payment_id] = one.request_id
-    for state in books.states.values():
-        if payment_id := funds_of(state).payment_id:
-            owner[payment_id] = state.id
+    found: dict[str, Movement] = {}
     taken: set[str] = set()
-    seen: set[str] = set()
-    findings = []
-    for row in sorted(rows, key=lambda row: (row.at_ms, row.id)):
-        if row.id in seen:
-            # Overlapping pages repeat rows.
-            continue
-        seen.add(row.id)
-        if row.kind not in OPERATIONS:
-            findings.append(_finding("fee", row))
-            continue
-        request_id = _named(row, books) or owner.get(row.payment_id, "")
-        own = _movement_of(row, by_id, of_request.get(request_id, ()), taken)
-        if own is not None and own.amount != _size(row.amount):
-            # It may be the operation whose outcome is not on record yet.
-            own = None if _is_awaited(row, books.states.get(own.request_id)) else own
-        if own is not None:
-            taken.add(own.name)
-            findings.append(_compared(row, own, from_ms))
-        else:
-            findings.append(_missing(row, books.states.get(request_id), taken))
-    return [*findings, *_without_row(books.movements, taken, from_ms, to_ms)]
+    for has_amount in (True, False):
+        for has_id in (True, False):
+            # Rows with an id fit fewer movements than those without, so they choose first.
+            for row in sorted(rows, key=lambda row: not row.movement_id):
+                if row.id in found:
+                    continue
+                own = by_id.get(row.movement_id) if has_id else of_request.get(request_of[row.id])
+                fits = [one for one in own or () if one.name not in taken and _fits(row, one)]
+                fits.sort(key=lambda one: not one.movement_id)
+                if has_amount:
+                    fits = [one for one in fits if one.amount == _size(row.amount)]
+                if fits and _is_awaited(row, books.states.get(fits[0].request_id)):
+                    # The row is about the operation whose outcome is not on record yet, unless a
+                    # movement of the same amount was recorded after the gateway made the row.
+                    earliest = row.at_ms - SKEW_MS
+                    fits = [one for one in fits if has_amount and one.at_ms >= earliest]
+                if fits:
+                    found[row.id] = fits[0]
+                    taken.add(fits[0].name)
+    return found
+
+
+def _fits(row: LedgerRow, one: Movement) -> bool:
+    """Whether a row can be about a movement, whatever the amounts are."""
+    if one.movement_id and row.movement_id:
+        return one.movement_id == row.movement_id
+    return one.operation in OPERATIONS[row.kind]
 
 
 def _named(row: LedgerRow, books: Books) -> str:
@@ -135,25 +174,6 @@ def _named(row: LedgerRow, books: Books) -> str:
     if reference is None or reference.tenant != books.tenant:
         return ""
     return reference.request_id
-
-
-def _movement_of(
-    row: LedgerRow,
-    by_id: Mapping[str, Sequence[Movement]],
-    of_request: Sequence[Movement],
-    taken: set[str],
-) -> Movement | None:
-    # Several captures of one charge have the same id.
-    named = [one for one in by_id.get(row.movement_id, ()) if one.name not in taken]
-    fits = named or [
-        one
-        for one in of_request
-        if one.operation in OPERATIONS[row.kind]
-        and one.name not in taken
-        and (not one.movement_id or not row.movement_id or one.movement_id == row.movement_id)
-    ]
-    same = [one for one in fits if one.amount == _size(row.amount)]
-    return next(iter(same or fits), None)
 
 
 def _is_awaited(row: LedgerRow, state: State | None) -> bool:

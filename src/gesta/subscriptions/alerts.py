@@ -15,10 +15,12 @@ from datetime import timedelta
 
 import msgspec
 
+from gesta.api_types.config_commands import put_command
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.status_events import ALERTING, is_reply
 from gesta.errors import Conflict, GestaError, Overloaded, StoreError
+from gesta.flows.deferrals import SECRET_MISSING
 from gesta.flows.flow import Flow, Notice, Payload
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
@@ -51,7 +53,11 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     ),
     "credential_refused": (
         "a provider refuses {count} of {reason}; requests that use them are held",
-        "store {example} again: gesta config put",
+        "store it again: gesta {put}",
+    ),
+    "config_missing": (
+        "{count} of {reason} are missing; requests that use them are held",
+        "store it: gesta {put}",
     ),
     "queue_depth": (
         "too many requests of {reason} are waiting",
@@ -93,11 +99,13 @@ class Group(msgspec.Struct):
         data = msgspec.to_builtins(self)
         del data["first"]
         title = so.format(**data)
+        kind, _, code = self.example.partition("/")
+        put = put_command(kind, code)
         whose = f" Tenant {self.tenant}." if self.tenant else ""
         return Notice(
             key,
             title,
-            f"gesta: {title}.{whose} For instance {self.example}: {advice.format(**data)}",
+            f"gesta: {title}.{whose} For instance {self.example}: {advice.format(**data, put=put)}",
             data,
         )
 
@@ -315,9 +323,14 @@ class Alerting(LogConsumer):
         paused = msgspec.json.decode(recorded.data, type=Paused)
         if paused.refusal is None or paused.credential is None:
             return None
-        kind = paused.credential.partition("/")[0]
+        is_missing = paused.refusal.missing or paused.reason.startswith(SECRET_MISSING)
         return Group(
-            "credential_refused", "", kind, meta.tenant, paused.credential, recorded.position
+            "config_missing" if is_missing else "credential_refused",
+            "",
+            paused.credential.partition("/")[0],
+            meta.tenant,
+            paused.credential,
+            recorded.position,
         )
 
 

@@ -39,6 +39,7 @@ from gesta.domain.transaction.lifecycle import TRANSACTION
 HOUR = 3_600_000
 KEY_MS = 24 * HOUR
 VISIBLE_MS = 60_000
+HELD_MS = 100 * HOUR
 RULES = Rules(
     RetryPolicy(attempts=8),
     "reconcile",
@@ -91,6 +92,8 @@ class Bank:
         self.keys_of: dict[tuple[str, int], set[str]] = {}
         self.log: list[str] = []
         self.resolved_by_hand = 0
+        #: When the gateway releases what it holds.
+        self.ends_at = 0
 
     def _created(self, first: str) -> State:
         facts = opening_facts(Money.of_minor(self.requested, "EUR"), first, "g")
@@ -188,6 +191,9 @@ class Bank:
             self.tell(Redrive(self.now, again=self.random.random() < 0.5))
         elif kind in (c.Void, c.Reverse):
             self.tell(kind(self.now, None, "", key, key))
+        elif kind is c.Capture:
+            is_final = self.random.random() < 0.5
+            self.tell(c.Capture(self.now, amount, "EUR", key, key, is_final=is_final))
         else:
             self.tell(kind(self.now, amount, "EUR", key, key))
         if (
@@ -233,16 +239,21 @@ class Bank:
         )
         payment_id = self._payment_of(state)
         self.gateway.posted.append((state.operation, state.intent, payment_id))
+        if state.operation in ("capture", "void") and self.now >= self.ends_at:
+            # The gateway has released what was held, and refuses.
+            fate = "declined"
         if fate in ("done", "lost", "crash_done"):
+            if state.operation == "authorization":
+                self.ends_at = self.now + HELD_MS
             self.gateway.execute(key, amount, self.now)
         if fate.startswith("crash"):
             return
         outcome: Outcome
         if fate == "done":
-            outcome = Done(self.payment_id, movement=Movement(amount))
+            outcome = Done(self.payment_id, movement=self._movement(amount))
         elif fate == "declined" and self.gateway.has(key):
             # It remembers the success and answers with it.
-            outcome = Done(self.payment_id, movement=Movement(amount))
+            outcome = Done(self.payment_id, movement=self._movement(amount))
         elif fate == "declined":
             outcome = Rejected("declined")
         elif fate == "busy":
@@ -260,6 +271,10 @@ class Bank:
                 operation=state.operation,
             )
         )
+
+    def _movement(self, amount: int) -> Movement:
+        is_held = self.state.operation == "authorization"
+        return Movement(amount, capture_before=self.ends_at if is_held else None)
 
     @property
     def payment_id(self) -> str:
@@ -280,7 +295,7 @@ class Bank:
         amount = self.gateway.find(key, self.now)
         outcome: Outcome = Retry("not_found")
         if amount is not None:
-            outcome = Done(self.payment_id, movement=Movement(amount))
+            outcome = Done(self.payment_id, movement=self._movement(amount))
         elif self.random.random() < 0.4:
             outcome = Unknown("gateway_down")
         chance = self.random.random()

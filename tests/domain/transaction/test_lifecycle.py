@@ -26,7 +26,7 @@ from gesta.domain.transaction import commands as c
 from gesta.domain.transaction import events as t
 from gesta.domain.transaction.funds import funds_of, opening_facts
 from gesta.domain.transaction.lifecycle import TRANSACTION
-from gesta.domain.transaction.postings import ROUTES, is_balanced, legs, posted, undo
+from gesta.domain.transaction.postings import ROUTES, legs, posted, undo
 from tests.domain.transaction.bank import RULES
 
 AT = 1_000
@@ -331,7 +331,7 @@ def test_a_row_of_a_reversal_that_was_given_up_is_a_refund():
 
 @pytest.mark.parametrize("kind", ROUTES)
 def test_every_posting_sums_to_zero(kind):
-    assert is_balanced(legs(kind, 4990))
+    assert sum(minor for _, minor in legs(kind, 4990)) == 0
     assert posted(posted({}, legs(kind, 4990)), undo(kind, 4990)) == {}
     with pytest.raises(ValueError, match="sum to"):
         posted({}, (("payer", 1),))

@@ -16,6 +16,7 @@ from gesta.intake.inbound.boundary_dead_letters import Choice
 from gesta.sandbox.slack import message_event, signed
 from gesta.testing.plugin import Harness
 from tests.domain.event_document import DOCUMENT
+from tests.intake.inbound import queue_double
 from tests.intake.inbound.queue_double import SECRET, DoubleStage, double_stage
 
 KEYWORD = "Backlog登録希望"
@@ -188,3 +189,17 @@ async def test_a_dead_letter_that_the_broker_moved_back_is_redriven(
         (view,) = await stage.issues()
         assert json.loads(view.payload)["event"]["retryCount"] == 3  # S3-14
         assert letters_in(stage) == []
+
+
+async def test_of_events_sent_together_only_the_refused_one_has_to_come_again(
+    gesta: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with double_stage(gesta, monkeypatch) as stage:
+        monkeypatch.setattr(queue_double, "_is_refused", lambda one: b"Ev000003" in one.body)
+        answers = await asyncio.gather(
+            *(post(stage, f"{KEYWORD} {n}", n, gesta) for n in range(1, 6)),
+            return_exceptions=True,
+        )
+        refused = [n for n, one in enumerate(answers, 1) if isinstance(one, StoreError)]
+        assert refused == [3]  # S3-17, S3-18
+        assert len(stage.queue.live) == 4

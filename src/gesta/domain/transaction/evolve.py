@@ -45,9 +45,14 @@ def _effect(funds: Funds, operation: str) -> str:
 
 
 def moved(
-    funds: Funds, operation: str, intent: int, amount: int, posting: tuple[Leg, ...]
+    funds: Funds,
+    operation: str,
+    intent: int,
+    amount: int,
+    posting: tuple[Leg, ...],
+    **learned: str | int | None,
 ) -> Funds:
-    """The amounts after an operation moved `amount`."""
+    """The amounts after an operation moved `amount`, and what else was `learned` with it."""
     changes: dict[str, int]
     match _effect(funds, operation):
         case "void":
@@ -69,17 +74,19 @@ def moved(
         moved={**funds.moved, f"{operation}:{intent}": amount},
         balances=posted(funds.balances, posting),
         **changes,
+        **learned,
     )
 
 
 def _at_rest(state: State, funds: Funds, otherwise: str, **changes: Any) -> State:
     """No operation is open: the status follows from the amounts."""
-    return with_funds(
+    has_more = funds.capturable != 0
+    return replace(
         state,
-        funds,
+        facts=funds,
         status=status_of(funds) or otherwise,
-        phase="idle" if funds.capturable else "ended",
-        expires_at=funds.capture_before if funds.capturable else None,
+        phase="idle" if has_more else "ended",
+        expires_at=funds.capture_before if has_more else None,
         due_at=None,
         started=None,
         in_doubt=False,
@@ -116,11 +123,12 @@ def succeeded(operation: str) -> Fold:
     def fold(state: State, event: t.Moved, version: int, at: int) -> State:
         funds = funds_of(state)
         name = operation or funds.first
-        funds = moved(funds, name, event.intent, event.amount, event.legs)
+        learned: dict[str, str | int | None] = {}
         if name in ("authorization", "reservation"):
-            funds = replace(funds, capture_before=event.capture_before)
+            learned["capture_before"] = event.capture_before
         if event.provider_id and (name == funds.first or not funds.payment_id):
-            funds = replace(funds, payment_id=event.provider_id)
+            learned["payment_id"] = event.provider_id
+        funds = moved(funds, name, event.intent, event.amount, event.legs, **learned)
         return _at_rest(
             state,
             funds,

@@ -41,16 +41,12 @@ def undo(kind: str, amount: int) -> tuple[Leg, ...]:
     return tuple((account, -minor) for account, minor in legs(kind, amount))
 
 
-def is_balanced(posting: Iterable[Leg]) -> bool:
-    return sum([minor for _, minor in posting]) == 0
-
-
 def posted(balances: Mapping[str, int], posting: Iterable[Leg]) -> dict[str, int]:
     """The balances after a posting. Raises ValueError if its legs do not sum to zero."""
-    found = tuple(posting)
-    if not is_balanced(found):
-        raise ValueError(f"the legs of a posting sum to {sum(minor for _, minor in found)}, not 0")
-    after = dict(balances)
-    for account, minor in found:
+    after, total = dict(balances), 0
+    for account, minor in posting:
         after[account] = after.get(account, 0) + minor
+        total += minor
+    if total:
+        raise ValueError(f"the legs of a posting sum to {total}, not 0")
     return {account: minor for account, minor in after.items() if minor}

@@ -123,10 +123,6 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     #: GatewayDescriptor.resend_seconds when it was rendered: a change of config prolongs nothing.
     resend_seconds: float
 
-    def resend_until(self, first_sent_ms: int) -> int:
-        """From this moment on, the call is never sent again. Epoch milliseconds."""
-        return first_sent_ms + int(self.resend_seconds * 1_000)
-
     @property
     def request_hash(self) -> str:
         """Identifies the bytes, for the journal's clear part."""
