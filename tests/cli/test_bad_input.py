@@ -134,7 +134,7 @@ def test_a_bad_setting_from_the_environment_is_named_by_its_variable(cli, monkey
     assert "log_level in GESTA_LOG_LEVEL" in answer.err
 
 
-def test_a_network_that_is_none_is_named(cli, monkeypatch):
+def test_an_invalid_network_is_named(cli, monkeypatch):
     monkeypatch.setenv("GESTA_ALLOW_PRIVATE", "here")
     answer = cli(*WEBHOOK)
     assert answer.code == 2

@@ -73,7 +73,7 @@ def test_a_secret_may_come_from_a_file_or_from_stdin_and_becomes_a_new_version(
 def test_a_secret_written_out_is_taken_with_a_warning(cli):
     answer = cli("config", "put", KIND, "shop", "url=https://example.com/hook", f"secret={SECRET}")
     assert answer.code == 0
-    assert "secret may stand in your shell's history" in answer.err
+    assert "secret may now be in your shell's history" in answer.err
 
 
 def test_a_secret_left_out_keeps_the_stored_one_and_fields_are_typed(cli, stored):
@@ -117,7 +117,7 @@ def test_an_unknown_kind_is_answered_with_the_known_ones(cli, folder):
     assert not (folder / "gesta.db").exists()
 
 
-def test_what_is_left_out_of_a_stored_entity_keeps_its_value(cli, folder):
+def test_a_field_left_out_of_a_put_keeps_its_value(cli, folder):
     cli("submit", "notification.webhook", '{"type": "a", "data": {}}')
     assert (
         cli(
@@ -186,8 +186,8 @@ def test_a_file_with_an_error_is_refused_as_a_whole_with_all_errors(cli, folder)
             "[slak.workspace.main]\ntoken = 1",
             "slak is not a table [KIND.CODE]; kinds: ",
         ),
-        ("url = 1", "url is no table"),
-        ("[webhook.endpoint]\nshop = 1", "webhook.endpoint.shop is no table"),
+        ("url = 1", "url is not a table"),
+        ("[webhook.endpoint]\nshop = 1", "webhook.endpoint.shop is not a table"),
         (
             '[webhook.endpoint.shop]\nsecret = "env:NOT_SET"',
             "shop: secret: the variable NOT_SET is not set",

@@ -24,7 +24,7 @@ def test_dead_letters_are_listed_with_the_record_an_operator_needs(cli, shop):
     assert "kept until" in cli("dlq", "show", request_id, "--app", APP).out
 
 
-def test_what_did_not_fail_is_no_dead_letter(cli, shop):
+def test_a_request_that_did_not_fail_is_not_a_dead_letter(cli, shop):
     request_id = shop("done")
     assert cli("dlq", "list", "--app", APP).err == "no dead letters\n"
     assert cli("dlq", "show", request_id, "--app", APP).code == 3

@@ -37,7 +37,7 @@ def test_an_idle_store_is_warned_about_and_ends_with_0(cli, shop):
     ) | dict.fromkeys(("projector", "sweep"), "warn")
     shown = cli("doctor")
     assert "no projector is running" in shown.out
-    assert "0 bad, 2 to look at" in shown.err
+    assert "0 bad, 2 warnings" in shown.err
 
 
 def test_doctor_lists_what_waits_for_people_and_jobs_without_a_worker_are_a_problem(cli, shop):
@@ -162,7 +162,7 @@ def test_jobs_are_searched_for_secrets(cli, shop):
     found = cli("doctor", "--jobs", "--json")
     # S1-28: it shows where, never what.
     assert found.code == 1
-    assert "something else than a pointer in: tenant" in found.items[0]["status"]
+    assert "contains more than a pointer, in: tenant" in found.items[0]["status"]
     assert "xoxb" not in found.out + found.err  # S1-28
 
 

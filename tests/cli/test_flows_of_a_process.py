@@ -56,7 +56,7 @@ def test_every_setting_shows_its_value_and_its_source(cli, folder, monkeypatch):
     assert "hidden" not in cli("settings").out
 
 
-def test_a_reference_to_a_secret_is_no_secret(cli, folder):
+def test_a_reference_to_a_secret_is_not_masked(cli, folder):
     (folder / "gesta.toml").write_text(
         "[flows.webhook]\nurl = 'https://example.com'\nsecret = 'env:HOOK'\n"
     )

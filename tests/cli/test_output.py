@@ -26,7 +26,7 @@ NASTY = "a\nb\r\x1b[31mred\x1b[2J\x9b5m\u202eabc\x07"
         ("👩\u200d👩\u200d👧", "👩\u200d👩\u200d👧"),
     ],
 )
-def test_what_a_terminal_would_obey_is_shown_instead(text, shown):
+def test_control_characters_are_shown_instead_of_obeyed(text, shown):
     assert visible(text) == shown
 
 

@@ -12,7 +12,7 @@ ON_THE_STORE_ONLY = {
     "test_list_and_show_say_that_a_request_is_held_and_why",
     "test_resume_lets_go_what_was_held",
     "test_a_flow_is_everybodys_unless_a_tenant_is_chosen",
-    "test_what_is_not_paused_cannot_be_resumed",
+    "test_a_scope_that_is_not_paused_cannot_be_resumed",
     "test_resuming_what_is_not_paused_names_what_is",
     "test_a_misspelt_flow_is_refused_and_one_that_only_the_store_knows_is_not",
     "test_doctor_reports_a_tenants_pause_before_anything_is_held",
@@ -121,7 +121,7 @@ def test_a_flow_is_everybodys_unless_a_tenant_is_chosen(cli, request_id, monkeyp
     ]
 
 
-def test_what_is_not_paused_cannot_be_resumed(cli, request_id):
+def test_a_scope_that_is_not_paused_cannot_be_resumed(cli, request_id):
     missing = cli("resume", "--flow", "shop.note", "--app", APP)
     assert missing.code == 3
     assert (

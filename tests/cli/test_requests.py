@@ -301,7 +301,7 @@ def test_a_forced_redrive_is_a_new_intent_and_says_who_decided(cli, shop):
 
 
 @pytest.mark.parametrize("command", ["show", "retry", "cancel", "redrive"])
-def test_what_is_not_there_is_not_found(cli, shop, command):
+def test_an_unknown_request_exits_with_code_3(cli, shop, command):
     shop("done")
     for request_id in ("nonsense", "01999999-9999-7999-8999-999999999999"):
         answer = cli(command, request_id, "--app", APP)

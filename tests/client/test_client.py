@@ -103,7 +103,7 @@ async def test_a_redrive_whose_answer_is_lost_is_not_made_again(store_url):
         assert len([name for name in names if "Failed" in name]) == 2
 
 
-async def test_what_changes_nothing_the_second_time_is_made_again(store_url):
+async def test_idempotent_calls_are_repeated(store_url):
     async with lossy(store_url) as (client, wire, *_):
         later = await client.submit("shop.parcel", {"name": "a"}, deliver_at=LATER)
         wire.lose = 1

@@ -152,7 +152,7 @@ def test_a_text_that_cannot_be_a_key_is_refused_and_not_repeated(key):
     "server",
     ["", "localhost:8420", "ftp://host", "http://", "http://ada:secret@host", "http://host/?a=b"],
 )
-def test_an_address_that_is_none_is_refused(server):
+def test_an_invalid_address_is_refused(server):
     with pytest.raises(BadInput) as raised:
         Client(server, KEY)
     assert "secret" not in str(raised.value)

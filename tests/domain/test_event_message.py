@@ -30,7 +30,7 @@ def test_a_message_has_the_fields_of_the_document_and_no_other() -> None:
     assert written["data"]["slackEvent"]["ts"] == "1234567890.123456"
 
 
-def test_a_message_says_what_it_is_in_four_attributes() -> None:
+def test_a_message_has_its_four_attributes() -> None:
     assert m.encode_attributes(m.attributes_of(message())) == ATTRIBUTES  # R3-5
 
 
@@ -74,7 +74,7 @@ def test_a_newer_minor_version_is_read() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_message_is_refused_by_name(body: bytes) -> None:
+def test_an_invalid_message_is_refused_with_the_error_type(body: bytes) -> None:
     with pytest.raises(m.BadMessage) as refused:
         m.decode_message(body)
     assert refused.value.error_type == "MalformedMessage"

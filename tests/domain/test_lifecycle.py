@@ -266,7 +266,7 @@ def test_the_sweep_comes_for_what_is_due_far_away_and_for_what_can_expire():
     assert Story().state.sweep_at is None
 
 
-def test_what_has_no_time_to_live_never_expires():
+def test_a_request_without_a_time_to_live_never_expires():
     assert Story().tell(Expire()) == []
     assert Story().tell(Expire(T0 + 1000 * DAY)) == []
 
@@ -338,7 +338,7 @@ def test_no_attempt_begins_after_a_cancel_was_asked_for():
 
 
 @pytest.mark.parametrize("how", ["sent", "failed", "expired"])
-def test_what_has_ended_cannot_be_cancelled(how: str):
+def test_an_ended_request_cannot_be_cancelled(how: str):
     assert ended(how).refusal(Cancel()) == "already_ended"
 
 

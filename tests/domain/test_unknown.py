@@ -155,7 +155,7 @@ def test_a_job_that_was_not_released_after_its_recorded_end_has_lost_nothing():
     assert story.tell(Lose(T0 + 60 * SECOND)) == [e.OutcomeUnknown(2, "lease_lost", "manual")]
 
 
-def test_a_lost_question_is_no_lost_attempt():
+def test_a_lost_look_up_is_not_a_lost_attempt():
     story = unknown_story("reconcile")
     assert story.tell(Lose(T0 + MINUTE)) == []
     assert story.state.wants == "reconcile"

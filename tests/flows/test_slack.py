@@ -193,7 +193,7 @@ async def test_a_message_without_destination_is_rejected(gesta):
     assert gesta.sandbox.slack.calls == 0
 
 
-async def test_a_recipient_that_is_no_id_is_refused_at_execution_too(gesta):
+async def test_an_invalid_recipient_id_is_also_refused_at_execution(gesta):
     """Stored by an earlier version, say."""
     async with Engine(
         URL, flows=[replace(slack.flow(token="env:SLACK_TOKEN"), check=None)]

@@ -99,7 +99,7 @@ async def test_a_change_needs_the_version_that_was_read(api):
     ).status == 412
 
 
-async def test_of_many_who_read_the_same_one_changes_it(api):
+async def test_only_one_of_many_writers_of_the_same_version_changes_it(api):
     key = await api.key()
     etag = (await api.call("PUT", HERE, _fields(), key=key)).headers["ETag"]
     changes = [
@@ -133,7 +133,7 @@ async def test_a_condition_that_cannot_be_read_is_refused(api_here, headers, cod
     assert await api_here.engine.admin.list_config() == []
 
 
-async def test_what_must_not_exist_cannot_be_deleted(api_here):
+async def test_an_entity_expected_not_to_exist_cannot_be_deleted(api_here):
     answer = await api_here.call(
         "DELETE", HERE, key=await api_here.key(), headers={"If-None-Match": "*"}
     )

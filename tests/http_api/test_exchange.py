@@ -146,7 +146,7 @@ async def test_calls_sent_behind_each_other_are_answered_in_their_order(api_here
     assert used == [202] * 5 + [200] * 5
 
 
-async def test_a_caller_who_wants_the_connection_closed_gets_that(api_here, used):
+async def test_a_connection_is_closed_when_the_caller_asks_for_it(api_here, used):
     key = await api_here.key("submit")
     reader, writer = await connected(api_here)
     writer.write(written(key, BODY, "Connection: close"))

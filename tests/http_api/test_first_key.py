@@ -98,7 +98,7 @@ async def test_it_works_by_curl(api_here):
     await refused(api_here, token)
 
 
-async def test_of_many_who_have_the_token_one_gets_the_key(api):
+async def test_only_one_of_many_callers_with_the_token_gets_the_key(api):
     _, token = await eager(api)
     answers = await asyncio.gather(
         *(api.call("POST", "/v1/first-key", {"token": token}) for _ in range(8))

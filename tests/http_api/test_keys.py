@@ -99,7 +99,7 @@ async def test_another_tenants_keys_and_trail_are_not_there(api):
     assert (await api.call("GET", "/v1/requests", key=mine)).status == 200
 
 
-async def test_the_audit_log_shows_who_changed_what_in_pages(api):
+async def test_the_audit_log_lists_changes_and_their_actors_in_pages(api):
     admin = await api.key()
     for number in range(4):
         await api.engine.admin.pause(
@@ -119,7 +119,7 @@ async def test_the_audit_log_shows_who_changed_what_in_pages(api):
         assert (await api.call("GET", f"/v1/audit?{odd}", key=admin)).status == 422
 
 
-async def test_what_a_test_key_submits_reaches_the_sandbox_alone(api):
+async def test_requests_of_a_test_key_reach_only_the_sandbox(api):
     tests, live = await api.key("read", "submit", test=True), await api.key()
     made = await api.call("POST", "/v1/requests?wait=20s", CHANNEL | {"key": "order-7"}, key=tests)
     assert (made.status, made.body["request"]["status"], made.body["request"]["test"]) == (
@@ -146,7 +146,7 @@ async def test_what_a_test_key_submits_reaches_the_sandbox_alone(api):
     assert api.sandbox.slack.calls == 0
 
 
-async def test_a_test_of_a_flow_of_ones_own_is_refused_with_the_remedy(api_here):
+async def test_a_test_request_of_a_user_defined_flow_is_refused_with_the_remedy(api_here):
     key = await api_here.key("read", "submit", test=True)
     answer = await api_here.submit(key)
     assert answer.status == 422

@@ -108,7 +108,7 @@ async def test_a_report_that_is_too_large_is_not_read(posted):
     assert answer.status == 413
 
 
-async def test_the_suppression_list_is_kept_by_those_who_may_and_for_their_tenant_alone(posted):
+async def test_only_permitted_keys_change_the_suppression_list_of_their_own_tenant(posted):
     mine, theirs, reader = (
         await posted.key("operate"),
         await posted.key(tenant="acme"),
@@ -176,7 +176,7 @@ async def test_the_suppression_list_is_read_page_by_page(posted):
         ("/v1/suppression/nobody.knows", {"address": "ada@example.com"}),
     ],
 )
-async def test_what_cannot_be_suppressed_is_said(posted, path, body):
+async def test_an_address_that_cannot_be_suppressed_is_refused_with_the_reason(posted, path, body):
     answer = await posted.call("PUT", path, body, key=await posted.key("operate"))
     assert answer.status == 422
     assert "ada@" not in answer.text

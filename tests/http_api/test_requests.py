@@ -401,7 +401,7 @@ async def test_an_accepted_request_never_answers_404_however_far_the_views_are_b
         "/v1/requests/0190b6f2-7c1a-7000-8000-000000000000?flow=shop.nothing",
     ],
 )
-async def test_what_is_not_there_is_a_problem_too(api_here, path):
+async def test_an_unknown_path_answers_a_problem(api_here, path):
     key = await api_here.key("read")
     answer = await api_here.call("GET", path, key=key)
     assert answer.status == 404  # S4-29
@@ -413,7 +413,7 @@ async def test_a_wrong_method_gets_405_with_the_allowed_ones(api_here):
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST")
 
 
-async def test_a_word_that_is_none_is_answered_with_those_that_are(api_here):
+async def test_an_unknown_word_is_answered_with_the_known_ones(api_here):
     key = await api_here.key("read")
     answer = await api_here.call("GET", "/v1/requests?status=done", key=key)
     assert (

@@ -64,7 +64,7 @@ async def test_void_and_reverse_over_http(api):
         assert (await ended(api, key, tx))["status"] == "cancelled"
 
 
-async def test_what_is_refused_moves_nothing(api):
+async def test_a_refused_operation_moves_no_money(api):
     key = await api.key("read", "submit", test=True)
     tx = await authorized(api, key)
     await api.call(

@@ -47,7 +47,7 @@ def chat(checking: Checking, *, work: bool = True) -> Engine:
     )
 
 
-async def test_what_it_refuses_is_not_accepted(gesta, checking):
+async def test_a_payload_that_the_check_refuses_is_not_accepted(gesta, checking):
     async with chat(checking) as engine:
         with pytest.raises(InvalidRequest) as refused:
             await engine.submit(Note("ops"))
@@ -57,7 +57,7 @@ async def test_what_it_refuses_is_not_accepted(gesta, checking):
         assert await all_events(engine) == []
 
 
-async def test_what_it_does_not_refuse_goes_its_way(gesta, checking):
+async def test_a_payload_that_the_check_accepts_is_executed(gesta, checking):
     async with chat(checking) as engine:
         await engine.admin.put_config(ROOM, "ops", {"name": "Operations"})
         request = await engine.submit(Note("ops"))

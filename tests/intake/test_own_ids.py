@@ -183,7 +183,7 @@ async def test_one_id_twice_in_a_batch_is_encrypted_with_its_own_content(gesta):
         assert [letter.text for letter in provider.payloads] == ["first"]
 
 
-async def test_a_test_under_ones_own_id_has_an_id_of_ours(gesta):
+async def test_a_test_request_under_a_callers_id_gets_an_id_made_by_gesta(gesta):
     provider = Provider(BUSY)
     rules = Rules(RetryPolicy(), "manual")
     flow = Flow(

@@ -360,7 +360,7 @@ async def test_a_payload_that_cannot_be_read_back_is_refused_whatever_the_cause(
         assert await field_errors(engine, payload) == {"payload": "cannot be stored: not today"}
 
 
-async def test_text_that_is_no_text_is_refused(engine):
+async def test_a_text_that_is_not_valid_unicode_is_refused(engine):
     assert set(await field_errors(engine, Order(7, ["\ud800"]))) == {"lines"}
 
 

@@ -109,7 +109,7 @@ async def test_a_complete_job_is_sent_once_and_its_producer_gets_the_result(offi
 
 
 @BOTH
-async def test_a_repeated_job_is_no_second_mail(office, node):
+async def test_a_repeated_job_sends_no_second_mail(office, node):
     job = office.job(opts={"removeOnComplete": True})
     async with office.engine():
         added = await put(node, job)

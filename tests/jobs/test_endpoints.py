@@ -490,7 +490,7 @@ async def test_a_function_of_the_program_that_raises_is_logged_and_a_500(
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "soon", "1e9", ""])
-async def test_a_wait_that_is_none_is_refused(tmp_path, wait):
+async def test_an_invalid_wait_is_refused(tmp_path, wait):
     async with open_shop(SHOPS["fastapi"], tmp_path) as (client, _, __):
         answer = await submit(client)
         polled = await client.get(answer.headers["location"], params={"wait": wait})

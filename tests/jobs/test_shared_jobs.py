@@ -258,7 +258,7 @@ async def test_tenants_take_turns_however_many_jobs_one_has(tmp_path):
 )
 def test_two_tenants_cannot_have_the_same_jobs_however_the_url_is_written(tmp_path, first, second):
     engine = Engine(f"sqlite:///{tmp_path}/gesta.db")
-    with pytest.raises(BadSettings, match="'a' and 'b' have the same jobs"):
+    with pytest.raises(BadSettings, match="'a' and 'b' use the same jobs"):
         Endpoints(engine, jobs_url={"a": first, "b": second})
 
 

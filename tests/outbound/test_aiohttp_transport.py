@@ -216,7 +216,7 @@ async def test_a_kept_connection_that_the_receiver_closes_counts_as_sent_and_is_
         "http://[::1/",
     ],
 )
-async def test_what_is_not_a_web_address_is_not_called(transport, url):
+async def test_an_address_other_than_http_is_not_called(transport, url):
     assert await error_of(transport, post(url)) == ("unsendable", False)
 
 

@@ -144,7 +144,7 @@ async def test_a_failure_after_a_call_that_succeeded_cannot_say_that_nothing_hap
     assert caught.value.outcome.reason == "http_429"
 
 
-async def test_a_failure_after_a_mere_question_is_what_it_is():
+async def test_a_refused_call_after_a_read_keeps_its_outcome():
     http = Http(Scripted(response(200, b"{}"), response(429)), ManualRuntime())
     await http.get(URL)
     with pytest.raises(AttemptEnded) as caught:

@@ -47,7 +47,7 @@ async def test_a_hundred_requests_to_one_dead_name_keep_one_look_up_busy() -> No
     assert await asyncio.gather(*waiting, other) == [FOUND] * 101
 
 
-async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
+async def test_a_caller_that_gives_up_does_not_take_the_answer_from_the_others() -> None:
     slow = Slow()
     lookups = Lookups(slow)
     first, second = (asyncio.ensure_future(lookups.resolve("a.example")) for _ in range(2))

@@ -18,7 +18,7 @@ def world() -> World:
     return World()
 
 
-async def test_many_who_ask_together_are_the_first_part_of_a_wave_and_the_rest_of_it_does_not_wait(
+async def test_callers_that_ask_together_start_a_wave_and_the_rest_of_it_does_not_wait(
     world,
 ):
     limit = Limit("room", 1_000.0, burst=200)

@@ -103,7 +103,7 @@ async def test_a_burst_may_be_taken_at_once(world):
     assert [await world.leased(limit) for _ in range(4)] == [0, 0, 0, None]
 
 
-async def test_those_who_are_postponed_come_back_one_behind_the_other(world):
+async def test_postponed_requests_come_back_one_after_the_other(world):
     await world.leased(ONE)
     assert [await postponement(world.limits, ONE) for _ in range(4)] == [1, 2, 3, 4]
     for _ in range(SPREAD_MS // 1000 - 5):

@@ -131,7 +131,7 @@ def test_an_id_or_a_time_that_could_move_the_border_is_refused(message_id, times
         ", ,",
     ],
 )
-def test_a_signature_of_another_kind_is_no_match(listed):
+def test_a_signature_of_another_kind_does_not_match(listed):
     with pytest.raises(BadSignature, match="no_match"):
         verify([SECRET], headers(listed), b"", NOW)
 
@@ -161,7 +161,7 @@ def test_a_secret_has_24_to_64_bytes(key):
         "whsec_MfKQ9r8G\n" * 3,
     ],
 )
-def test_what_is_no_secret_is_refused_without_showing_it(secret):
+def test_an_invalid_secret_is_refused_without_being_shown(secret):
     with pytest.raises(ValueError, match="a webhook secret") as caught:
         secret_bytes(secret)
     assert "MfKQ" not in str(caught.value)

@@ -165,7 +165,7 @@ async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, inline, port
         assert await engine.admin.counts() == {(FLOW, "completed"): 1}
 
 
-async def test_steady_traffic_stays_at_once(gesta, inline):
+async def test_steady_traffic_stays_inline(gesta, inline):
     """It did not: after some seconds the place was read anew, and while appends came one after the
     other no process saw the end of the log again.
     """

@@ -249,8 +249,8 @@ async def test_a_decision_is_refused_in_words_and_with_a_stable_code(gesta):
         with pytest.raises(
             Refused,
             match=(
-                r"only a failed, expired or cancelled request can be redriven \(one that waits:"
-                r" retry\)"
+                r"only a failed, expired or cancelled request can be redriven \(use retry for a"
+                r" waiting request\)"
             ),
         ) as refused:
             await request.redrive()

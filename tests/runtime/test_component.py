@@ -97,7 +97,7 @@ async def test_a_step_that_swallows_its_cancellation_is_the_last_one(process):
     assert len(steps) == 1
 
 
-async def test_what_is_no_outage_ends_the_loop(process):
+async def test_an_error_other_than_an_outage_ends_the_loop(process):
     async def step() -> None:
         raise ValueError("a bug")
 

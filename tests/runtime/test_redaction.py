@@ -121,7 +121,7 @@ def test_a_persons_address_or_number_does_not_come_through(text, leak):
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_what_people_need_to_find_a_request_stays(text):
+def test_redaction_keeps_ids_times_and_reasons(text):
     assert scrub(text) == text
 
 

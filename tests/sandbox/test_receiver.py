@@ -82,7 +82,7 @@ def test_an_answer_that_is_dropped_on_demand_had_its_effect():
     assert len(webhook.effects) == 1
 
 
-def test_a_slow_answer_had_its_effect_at_once():
+def test_an_effect_happens_before_a_slow_answer():
     webhook = FakeWebhookReceiver()
     webhook.next(slow_seconds=60)
     reply = webhook.receive(message(), NOW_MS)

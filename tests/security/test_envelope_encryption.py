@@ -40,7 +40,7 @@ async def test_a_version_never_changes_once_it_is_written():
     assert await key_ring(vault, seed=1).get("acme", "n", 1) == "one"
 
 
-async def test_what_does_not_exist_or_was_destroyed_is_none():
+async def test_a_missing_or_destroyed_secret_is_none():
     vault = MemoryVault()
     await key_ring(vault).put("acme", "n", 1, "one")
     await vault.delete([("acme", "n", 1)])
@@ -48,7 +48,7 @@ async def test_what_does_not_exist_or_was_destroyed_is_none():
     assert await key_ring(vault).get("acme", "n", 2) is None
 
 
-async def test_another_master_key_opens_nothing_and_says_so():
+async def test_another_master_key_opens_nothing_and_the_error_names_the_cause():
     vault = MemoryVault()
     secret = await key_ring(vault).installation_secret("identity")
     with pytest.raises(

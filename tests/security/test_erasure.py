@@ -252,7 +252,7 @@ async def test_an_erasure_that_failed_anywhere_is_whole_after_it_was_repeated(
         assert (await request.view()).state.reason == "subject_erased"
 
 
-async def test_what_is_on_record_as_erased_is_erased(gesta, ports):
+async def test_an_erasure_is_recorded_after_the_key_was_destroyed(gesta, ports):
     """The key goes first.
 
     The other way round a worker could read the record, and fetch the key once more before it goes.

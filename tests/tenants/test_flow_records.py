@@ -92,7 +92,7 @@ async def test_a_change_that_leaves_the_record_returns_it(ours):
     assert (kept.version, kept.value) == (1, b"first")
 
 
-async def test_what_a_tenant_has_claimed_stays_its_own(ours, theirs):
+async def test_a_claimed_thing_stays_with_its_tenant(ours, theirs):
     assert await ours.claim("recipient", "7")
     assert await ours.claim("recipient", "7")
     assert not await theirs.claim("recipient", "7")

@@ -166,7 +166,7 @@ def test_parameters_of_the_adapter_are_not_sent_to_the_server():
     ("url", "expected"),
     [(None, True), ("postgresql", True), (NO_SERVER, True), ("sqlite:///shop.db", False)],
 )
-def test_what_is_fresh(url, expected):
+def test_only_a_new_url_counts_as_a_fresh_store(url, expected):
     assert is_fresh(url) is expected
 
 

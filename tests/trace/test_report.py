@@ -72,7 +72,7 @@ def test_a_promise_of_a_contract_is_evidence(tmp_path):
     }
 
 
-def test_an_id_in_a_string_or_in_prose_is_no_evidence(tmp_path):
+def test_an_id_in_a_string_or_in_prose_does_not_count_as_evidence(tmp_path):
     root = checkout(
         tmp_path, "tests/test_x.py", 'def test_a():\n    """R1-28"""\n    assert "R1-29"\n'
     )

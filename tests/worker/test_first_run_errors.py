@@ -194,7 +194,7 @@ async def test_a_refused_key_is_named_for_every_channel_with_what_to_store(monke
     assert found == {}
 
 
-async def test_a_url_that_is_none_is_refused_with_an_example(monkeypatch):
+async def test_an_invalid_url_is_refused_with_an_example(monkeypatch):
     async with opened(monkeypatch) as engine:
         with pytest.raises(BadConfig, match=r"url: does not have .*; for instance https://"):
             await engine.admin.put_config(

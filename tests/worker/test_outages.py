@@ -116,7 +116,7 @@ async def test_a_part_that_starts_while_the_store_is_out_of_reach_begins_when_it
 
 
 @pytest.mark.parametrize("what", ["everything", "the queue"])
-async def test_the_relay_goes_on(gesta, ports, what):
+async def test_the_relay_continues_after_an_outage(gesta, ports, what):
     provider = Provider()
     async with one_part(provider, "projector", queue_url="memory:queue") as (rest, _):
         await pass_time(gesta, 2)
@@ -169,7 +169,7 @@ async def test_a_call_that_the_outage_outlasts_is_cut_and_unknown_never_lost(ges
         assert await (await rest.submit(Note())).outcome() == Done(id="provider-2")
 
 
-async def test_the_sweep_goes_on(gesta, ports):
+async def test_the_sweep_continues_after_an_error(gesta, ports):
     provider = Provider()
     async with one_part(provider, "sweeper") as (rest, _):
         at = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(hours=1)
@@ -183,7 +183,7 @@ async def test_the_sweep_goes_on(gesta, ports):
         assert await result(request) == Done(id="provider-1")
 
 
-async def test_retention_goes_on(gesta, ports):
+async def test_retention_continues_after_an_outage(gesta, ports):
     async with one_part(Provider(), "sweeper", retention=timedelta(days=1)) as (rest, _):
         await rest.submit(Note())
         await pass_time(gesta, 2)
@@ -195,7 +195,7 @@ async def test_retention_goes_on(gesta, ports):
         assert await rest.find() == []
 
 
-async def test_what_a_resume_left_held_is_let_go(gesta, ports):
+async def test_jobs_that_a_resume_left_held_are_released(gesta, ports):
     provider = Provider()
     async with one_part(provider, "sweeper") as (rest, alone):
         await rest.admin.pause(flow=FLOW, reason="the provider moves")

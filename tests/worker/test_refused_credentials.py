@@ -126,7 +126,7 @@ async def test_holding_is_on_the_requests_record_and_uses_up_no_attempt(gesta):
         assert len(provider.calls) == 1
 
 
-async def test_what_comes_later_is_held_without_a_call(gesta):
+async def test_later_requests_are_held_without_a_call(gesta):
     provider = Provider(REFUSED)
     async with shop(provider) as engine:
         await engine.submit(Note())
@@ -426,7 +426,7 @@ async def test_metrics_and_log_tell_of_it(gesta, caplog):
         assert "invalid_auth" in line
 
 
-async def test_a_refused_credential_is_no_failure_of_the_flow(gesta):
+async def test_a_refused_credential_does_not_count_as_a_failed_attempt(gesta):
     """Beside it, what the provider says of one request stays that request's own."""
     provider = Provider(Rejected("no_such_room"), Retry("throttled"))
     async with shop(provider) as engine:

@@ -10,7 +10,7 @@ from gesta.flows.deferrals import Postponed
 from tests.world import Note, Provider, engine_of, let_run
 
 
-async def test_a_job_that_comes_back_at_once_is_no_sign_of_a_lost_lease(gesta, ports, caplog):
+async def test_a_job_that_comes_back_immediately_does_not_mean_a_lost_lease(gesta, ports, caplog):
     async def answer_late(original, entries):
         answer = await original(entries)
         for _ in range(10):

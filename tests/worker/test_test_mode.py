@@ -232,7 +232,7 @@ async def test_a_declared_secret_is_not_used_where_the_tenant_has_stored_others(
         assert headers["webhook-signature"] == signed
 
 
-async def test_a_flow_of_ones_own_takes_no_tests_unless_it_says_so(gesta):
+async def test_a_user_defined_flow_refuses_test_requests_unless_it_declares_its_effects(gesta):
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider)]) as engine:
         with pytest.raises(InvalidRequest, match="effects='attempt'") as error:
@@ -368,7 +368,7 @@ async def test_retry_redrive_cancel_and_handlers_know_a_test(gesta, wire):
         assert [(one.status, one.test) for one in heard] == [("failed", True), ("completed", True)]
 
 
-async def test_what_a_double_says_switches_nothing_live_off(gesta, wire):
+async def test_an_answer_of_a_fake_disables_nothing_live(gesta, wire):
     limit = Limit("shop", 0.001)
 
     async def use_up(note: Note, attempt: Attempt) -> Outcome:

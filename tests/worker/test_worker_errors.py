@@ -86,7 +86,7 @@ async def test_an_outcome_with_wrong_types_is_stored_so_that_it_can_be_read(gest
 
 
 @pytest.mark.parametrize("after", ["soon", None, float("nan"), float("inf"), -5, True])
-async def test_a_retry_with_a_delay_that_is_none_is_still_a_retry(gesta, after):
+async def test_a_retry_with_an_invalid_delay_is_still_a_retry(gesta, after):
     provider = Provider(Retry("busy", after_seconds=after))
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())

@@ -22,16 +22,16 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
 
     retry: RetryPolicy = RetryPolicy()
     on_unknown: UnknownPolicy = "manual"
-    #: How long the provider remembers the idempotency key, from the first attempt; None: for ever.
+    #: How long the provider remembers the idempotency key, from the first attempt; None: forever.
     key_protects_seconds: float | None = None
     #: How long after an unknown outcome the provider is first asked, and the shortest pause between
     #: two questions.
     ask_after_seconds: float = 5.0
-    #: How often a provider that cannot tell yet is asked again: for about four hours, then a person
-    #: decides.
+    #: How often a provider whose answer is inconclusive is asked again: for about four hours, then
+    #: a person decides.
     asking: RetryPolicy = RetryPolicy(attempts=30, base_seconds=10.0, cap_seconds=900.0)
-    #: Whether a cancel ends a request of which an attempt may have been executed. For work that may
-    #: run any number of times, and of which nothing left the program.
+    #: Whether a cancel ends a request although an attempt may have been executed. For work that may
+    #: run any number of times and has no effect outside the program.
     cancels_unknown: bool = False
 
 
@@ -53,7 +53,7 @@ class Create(Command, frozen=True, gc=False):
     own: bool = False
     #: The first operation; empty: the first one of the lifecycle.
     operation: str = ""
-    #: What only its lifecycle keeps.
+    #: Facts that only its lifecycle needs.
     facts: Mapping[str, Any] = {}
 
 
@@ -61,7 +61,7 @@ class Start(Command, frozen=True, gc=False):
     """Journal an attempt before the call."""
 
     key: str
-    #: What only its lifecycle journals.
+    #: Journal fields that only its lifecycle needs.
     facts: Mapping[str, Any] = {}
 
 
@@ -91,13 +91,13 @@ class Postpone(Command, frozen=True, gc=False):
 
 
 class HoldRequest(Command, frozen=True, gc=False):
-    """Its job is held. A journalled attempt that did not call the provider is taken back."""
+    """Its job is held. A journaled attempt that did not call the provider is cancelled."""
 
     by: str
 
 
 class ReleaseRequest(Command, frozen=True, gc=False):
-    """A worker takes a held request up again."""
+    """A worker resumes a held request."""
 
 
 class Lose(Command, frozen=True, gc=False):
@@ -111,7 +111,7 @@ class Lose(Command, frozen=True, gc=False):
 
 
 class Reconciled(Command, frozen=True, gc=False):
-    """The provider was asked what it did. Retry means that it knows nothing of the call."""
+    """The provider was asked what it did. Retry means that it has no record of the call."""
 
     outcome: Outcome
     at: int
@@ -128,7 +128,8 @@ class Resolve(Command, frozen=True, gc=False):
     by: str
     evidence: str
     provider_id: str = ""
-    #: When it is decided; a transaction is not sent again after its key was forgotten.
+    #: The time of the decision; a transaction is not sent again after the gateway has forgotten its
+    #: key.
     at: int = 0
 
 
@@ -174,8 +175,8 @@ class Redrive(Command, frozen=True, gc=False):
 
 
 class Expire(Command, frozen=True, gc=False):
-    """Nothing may be sent any more: the time to live is over or, after an unknown outcome, the
-    provider has forgotten the idempotency key.
+    """Nothing more may be sent: the time to live is over or, after an unknown outcome, the provider
+    has forgotten the idempotency key.
 
     It is checked before each attempt, at the time `at`, so that a redrive in between is not undone.
     None: the caller knows that the time to live is over.
@@ -189,7 +190,7 @@ class Purge(Command, frozen=True, gc=False):
 
 
 class RecordReceipt(Command, frozen=True, gc=False):
-    """The provider reports what became of a message, which also shows that it accepted it."""
+    """The provider reports what happened to a message, which also shows that it accepted it."""
 
     kind: Literal["delivered", "bounced", "complained"]
     #: The provider's id of the report.

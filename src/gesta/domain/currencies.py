@@ -1,7 +1,7 @@
 """The currencies of ISO 4217 and how many digits each has after the point.
 
 List one of the maintenance agency as of 2026-01-01. Codes without a minor unit (gold, special
-drawing rights, test codes) are not listed: nothing can be charged in them.
+drawing rights, test codes) are not listed, because no amount can be charged in them.
 """
 
 _DIGITS: dict[int, str] = {

@@ -47,5 +47,5 @@ def iso(at_ms: int) -> str:
 
 @lru_cache(maxsize=1_024)
 def _second(epoch_seconds: int) -> str:
-    # Kept, because most times are now.
+    # Cached, because most times are the current time.
     return datetime.fromtimestamp(epoch_seconds, UTC).isoformat()[:19]

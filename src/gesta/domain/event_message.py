@@ -38,7 +38,7 @@ DEPTH_ALARM: Final = 100
 AGE_ALARM_SECONDS: Final = 600
 DEAD_LETTERS_ALARM: Final = 1
 
-#: Of `errorMessage` and `stackTrace` together, in UTF-8.
+#: The maximum of `errorMessage` and `stackTrace` together, in UTF-8 bytes.
 ERROR_BYTES_MAX: Final = 8 * 1024
 _MESSAGE_BYTES_MAX: Final = 2 * 1024
 _SIGNATURE: Final = re.compile(r"(v\d+)=([0-9a-f]{8})[0-9a-f]*")
@@ -50,7 +50,7 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d
 
 
 class BadMessage(Exception):
-    """A body that is no event message. `error_type` goes into the dead letter."""
+    """A body that is not an event message. `error_type` goes into the dead letter."""
 
     def __init__(self, error_type: str, text: str) -> None:
         super().__init__(text)
@@ -143,7 +143,7 @@ class DlqMetadata(_Part, frozen=True):
 class DeadLetterMessage(_Part, frozen=True):
     """A dead letter. `error_info` is None where the broker moved the message by itself.
 
-    `original_message` is kept as it was, readable or not.
+    `original_message` is kept unchanged, readable or not.
     """
 
     original_message: msgspec.Raw
@@ -157,7 +157,7 @@ def is_channel(channel: object) -> bool:
 
 
 def is_ts(ts: object) -> bool:
-    """Whether it names a message within a Slack channel."""
+    """Whether it identifies a message within a Slack channel."""
     return isinstance(ts, str) and _TS.fullmatch(ts) is not None
 
 
@@ -166,8 +166,8 @@ def is_user(user: object) -> bool:
 
 
 def has_place(data: EventData) -> bool:
-    """Whether the channel, the user and the times of a Slack message are what Slack sends. They
-    become part of keys, links and descriptions.
+    """Whether the channel, the user and the times of a Slack message have the form that Slack
+    sends. They become part of keys, links and descriptions.
     """
     event, thread = data.slack_event, data.metadata.thread_ts
     return event is None or (
@@ -250,7 +250,7 @@ def encode_attributes(attributes: Attributes) -> dict[str, dict[str, str]]:
 
 
 def decode_attributes(found: Mapping[str, Mapping[str, Any]]) -> Attributes:
-    """Read the attributes of SQS. What is missing or unreadable has its default value."""
+    """Read the attributes of SQS. Missing and unreadable attributes have their default values."""
     texts = {name: str(one.get("StringValue", "")) for name, one in found.items()}
     priority = texts.get("priority", "")
     is_priority = re.fullmatch(f"[{PRIORITY_MIN}-{PRIORITY_MAX}]", priority) is not None

@@ -56,7 +56,7 @@ class Created(Event, frozen=True, gc=False):
     external: bool = False
     #: The caller chose the id. A request of another tenant or flow may have the same one.
     own: bool = False
-    #: What only its lifecycle keeps, e.g. the amount of a transaction.
+    #: Facts that only its lifecycle needs, e.g. the amount of a transaction.
     facts: dict[str, Any] = {}
 
 
@@ -130,7 +130,7 @@ class Sent(Succeeded, frozen=True, gc=False):
 
 
 class SentLate(Succeeded, frozen=True, gc=False):
-    """Evidence that a notification was sent came after it had been given up."""
+    """Evidence that a notification was sent arrived after gesta had given it up."""
 
 
 class Completed(Succeeded, frozen=True, gc=False):
@@ -140,7 +140,7 @@ class Completed(Succeeded, frozen=True, gc=False):
 
 
 class CompletedLate(Completed, frozen=True, gc=False):
-    """Evidence that a task was done came after it had been given up."""
+    """Evidence that a task was done arrived after gesta had given it up."""
 
 
 class Failed(AttemptEnd, frozen=True, gc=False):

@@ -5,7 +5,7 @@ serves turns in order; the present is the turn that it has reached. The jobs of 
 priority form a line and get one turn each, starting at the present. So a tenant with many jobs
 waits behind itself, and a tenant with a single job is served next. A line starts where the more
 urgent lines of its tenant end, so a job never overtakes a more urgent one of its own tenant. A turn
-never changes, so no job waits for ever.
+never changes, so no job waits forever.
 """
 
 from collections.abc import Mapping

@@ -103,7 +103,7 @@ def covers(pattern: str, flow: str) -> bool:
 
 
 def pattern_error(flow: object) -> str:
-    """What is wrong with a pattern of flows; empty when it is valid."""
+    """The error in a pattern of flows; empty if it is valid."""
     if not isinstance(flow, str) or not (
         flow == "*" or FLOW.fullmatch(flow.removesuffix(".*") + ".x")
     ):

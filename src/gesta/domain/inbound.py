@@ -1,7 +1,7 @@
 """The lifecycle of a recorded inbound event: the verdict about it, without its content.
 
-An event that leads to something is a request of that flow. One that is ignored is recorded here,
-so that operators can find out why nothing happened.
+An accepted event becomes a request of another flow. An ignored event is recorded here, so that
+operators can find out why nothing happened.
 """
 
 from dataclasses import replace as changed

@@ -1,4 +1,4 @@
-"""The lifecycle of a request: its statuses, and what each command and each event does to it.
+"""The lifecycle of a request: its statuses, and the effect of each command and each event.
 
 Every flow has one (`Flow.lifecycle`). The pipeline works with this value and knows no lifecycle by
 name: a new one needs no change outside its own package.
@@ -20,7 +20,8 @@ from gesta.domain.operation.decide import created as first_event
 from gesta.domain.operation.evolve import FOLDS, Fold, created, resolved, succeeded
 from gesta.domain.state import Phase, State
 
-#: Which words users can listen for, by event. Success adds its status; see `Lifecycle.word_of`.
+#: The words by which users can subscribe, by event. Success adds its status; see
+#: `Lifecycle.word_of`.
 WORDS: Mapping[type[e.Event], str] = {
     e.Created: "created",
     e.AttemptFailed: "attempt_failed",
@@ -46,28 +47,29 @@ class Lifecycle:
     operations: Operations
     #: Every public status, in the order of a request's life.
     statuses: tuple[str, ...]
-    #: A request may want a job in these: the sweeper looks for lost jobs among them. They are
-    #: never those of success, which are too many to be indexed.
+    #: A request may want a job in these: the sweeper looks for lost jobs among them. Statuses of
+    #: success are never among them, because too many requests have them.
     open: frozenset[str]
     #: No automatic step leads out of these.
     terminal: frozenset[str]
-    #: The commands that it takes beside Create, and what each one decides.
+    #: The commands that it accepts beside Create, and the decision for each.
     decisions: Mapping[type, Decide]
-    #: What each event does to the state. An event without an entry only counts.
+    #: How each event changes the state. An event without an entry only increases the version.
     folds: Mapping[type, Fold]
     #: Its events and their stored names, without flow and version.
     event_names: Mapping[type[e.Event], str]
-    #: The events that users can listen for, and under which word.
+    #: The events to which users can subscribe, and their words.
     words: Mapping[type, str]
-    #: What a stream of one is called, between the flow and the tenant.
+    #: The part of a stream's name between the flow and the tenant.
     stream: str = "request"
     #: Event → the counter of its metric, `<name>_total`.
     counters: Mapping[type, str] = field(default_factory=dict)
-    #: Every call is journalled before it is made, also where a durable lease would do.
+    #: Every call is journaled before it is made, even if a durable lease would suffice.
     journal: bool = False
     #: Field → its type, which a payload must have.
     needs: Mapping[str, type] = field(default_factory=dict)
-    #: How a request of such a payload begins: operation and facts. None: with the first operation.
+    #: The operation and facts with which a request of this payload begins. None: with the first
+    #: operation.
     opens: Callable[[Any], tuple[str, dict[str, Any]]] | None = None
     #: (what is stored, the first operation) → State.facts, of a type of its own. None: as stored.
     facts: Callable[[dict[str, Any], str], Any] | None = None
@@ -122,7 +124,7 @@ class Lifecycle:
         return state
 
     def word_of(self, event: e.Event | None) -> str | None:
-        """The word under which users can listen for an event; None: they cannot."""
+        """The word under which users can subscribe to an event; None: they cannot."""
         if isinstance(event, e.OutcomeResolved):
             if event.result == "executed":
                 return self.operations[event.operation].status

@@ -52,7 +52,7 @@ lifecycle_of = _OF_FLOW.__getitem__
 
 
 def declare(flow: str, lifecycle: Lifecycle) -> None:
-    """Give a flow a lifecycle of its own. Raises ValueError if that could be misread."""
+    """Give a flow a lifecycle of its own. Raises ValueError if its events could be misread."""
     known = lifecycle_of(flow)
     if lifecycle is known:
         return

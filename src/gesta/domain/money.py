@@ -38,7 +38,7 @@ _ROUNDING: dict[str, str] = {
     "ceiling": ROUND_CEILING,
     "floor": ROUND_FLOOR,
 }
-#: Far beyond any payment, and each reader's integers can hold it.
+#: Far beyond any payment, but small enough for the integers of every reader.
 MINOR_MAX = 10**17
 _PLAIN = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,30})?")
 _EXACT = Context(prec=60)
@@ -57,7 +57,7 @@ Currency = Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$")]
 
 
 class InvalidMoney(ValueError):
-    """The amount, the currency or both are impossible; the text says which and why."""
+    """The amount, the currency or both are invalid; the text says which and why."""
 
 
 class MixedCurrencies(InvalidMoney):
@@ -106,7 +106,7 @@ class Money(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether the currency is no longer in use: its amounts can be read and not be moved."""
+        """Whether the currency is no longer in use: its amounts can be read but not moved."""
         return self.currency not in CURRENCIES
 
     def __str__(self) -> str:
@@ -179,7 +179,7 @@ class Money(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def exponent_of(currency: str) -> int:
-    """Digits after the point of a currency. Raises InvalidMoney for a code that is none."""
+    """Digits after the point of a currency. Raises InvalidMoney for an unknown code."""
     digits = _EXPONENTS.get(currency)
     if digits is None:
         raise InvalidMoney(f"{currency!r} is not a currency of ISO 4217")

@@ -10,13 +10,13 @@ UnknownPolicy = Literal["resend", "reconcile", "manual"]
 
 
 class Movement(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
-    """Money that a gateway reports as moved."""
+    """Money that was moved, as a gateway reports it."""
 
-    #: In the smallest unit of the currency; None: as much as was asked for.
+    #: In the smallest unit of the currency; None: the requested amount.
     amount: int | None = None
     #: The gateway's id of this one movement, as its ledger names it.
     movement_id: str = ""
-    #: An authorization is void by itself after this. Epoch milliseconds.
+    #: An authorization expires at this time. Epoch milliseconds.
     capture_before: int | None = None
 
 
@@ -29,7 +29,7 @@ class Done(msgspec.Struct, frozen=True, gc=False, tag="done", repr_omit_defaults
     id: str = ""
     target: str = ""
     detail: str = ""
-    #: What moved, where the flow moves money.
+    #: The movement, if the flow moves money.
     movement: Movement | None = None
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-#: A longer Retry-After is cut to this: a later moment would not fit into an event.
+#: A longer Retry-After is cut to this: a later time would not fit into an event.
 LONGEST_WAIT_SECONDS = 366 * 86_400.0
 
 

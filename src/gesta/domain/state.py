@@ -6,9 +6,9 @@ import msgspec
 
 from gesta.domain.ids import job_id, own_job_id
 
-#: What the engine has to do for a request, whatever its lifecycle calls its status. open: execute
-#: its operation. unknown: find out what an attempt did. idle: nothing, until a command opens the
-#: next operation. ended: nothing, ever.
+#: What the engine has to do for a request, independent of the status name of its lifecycle. open:
+#: execute its operation. unknown: find out what an attempt did. idle: nothing, until a command
+#: opens the next operation. ended: nothing, ever.
 Phase = Literal["open", "unknown", "idle", "ended"]
 
 #: Due later than this after the event that planned it: it waits in the due index, not in a queue
@@ -49,7 +49,7 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     first_attempt_at: int | None = None
     #: When it was redriven last: the time for retries counts anew.
     reopened_at: int | None = None
-    #: An attempt that was journalled and has not ended.
+    #: A journaled attempt that has not ended.
     started: int | None = None
     #: When the next job may run: the first attempt, a retry, a resend or a question to the
     #: provider.
@@ -58,10 +58,10 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     #: An attempt of this intent may have had its effect.
     in_doubt: bool = False
     policy: str = ""
-    #: Questions to the provider that brought no answer, in a row.
+    #: How many look-ups in a row had no result.
     asked: int = 0
     cancel_requested: bool = False
-    #: What its job is held by, until a worker takes it up again.
+    #: What holds its job, until a worker resumes it.
     held: str = ""
     purged: bool = False
     priority: int = 5
@@ -103,7 +103,7 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def is_terminal(self) -> bool:
-        """No automatic step leads out of it."""
+        """Whether no automatic step follows."""
         return self.phase == "ended"
 
     @property
@@ -122,7 +122,7 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def wants(self) -> Work | None:
-        """What a job should do for this request, if there should be one."""
+        """What the job of this request should do, if it should have one."""
         if self.phase == "open":
             return "execute"
         if self.phase == "unknown" and self.due_at is not None:

@@ -31,7 +31,7 @@ WORDS = (
 )
 
 #: `Meta.source` of requests that the engine itself submitted. They cause no status webhooks,
-#: because a webhook would then report itself for ever, and a failed alert causes no alert.
+#: because a webhook would then report itself forever, and a failed alert causes no alert.
 STATUS_WEBHOOKS, ALERTING = "gesta/webhooks", "gesta/alerts"
 #: The steps of sagas carry this, followed by the flow and id of the saga. Unlike those above they
 #: are reported as any other request.

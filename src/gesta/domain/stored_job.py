@@ -33,7 +33,8 @@ class JobStatus(IntEnum):
 WAITING = frozenset({JobStatus.QUEUED, JobStatus.SCHEDULED})
 TERMINAL = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELED})
 _Q, _S, _P, _C, _F, _X = JobStatus
-#: Which statuses may follow. The claim also takes Scheduled to InProgress. A success is final.
+#: Status → the statuses that may follow it. A claim also moves a job from Scheduled to InProgress.
+#: A success is final.
 TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
     _Q: frozenset({_Q, _S, _P, _C, _F, _X}),
     _S: frozenset({_S, _Q, _P, _X}),
@@ -139,7 +140,7 @@ def fields_of(job: StoredJob) -> Fields:
 
 
 def job_of(fields: Mapping[str, str]) -> StoredJob:
-    """The job in these fields, also of a writer that left some out. Raises ValueError."""
+    """The job in these fields; a writer may have left some out. Raises ValueError."""
     try:
         return _job_of(fields)
     except _TOO_MUCH as error:
@@ -229,7 +230,7 @@ def _fields_of_json(text: str) -> Fields:
 
 
 def error_text(code: str, message: str) -> str:
-    """An error as the field holds it."""
+    """An error in the form of the field."""
     return _json(JobError(code, message))
 
 

@@ -1,4 +1,4 @@
-"""Port: the boundary queue, through which other programs hand in events and read them.
+"""Port: the boundary queue, through which other programs send events to gesta and receive them.
 
 Its messages are those of domain/event_message.py. It delivers at least once, in any order. Beside
 it is its dead-letter queue.
@@ -33,7 +33,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class BoundaryCounts(msgspec.Struct, frozen=True):
-    """How many messages there are, as far as the broker tells."""
+    """How many messages there are, as the broker reports it."""
 
     waiting: int
     in_flight: int
@@ -69,13 +69,13 @@ class BoundaryQueue(DeadLetterQueue, Protocol):
         """Up to `limit` messages, hidden from other receivers for `visibility_seconds`."""
 
     async def hide(self, deliveries: Sequence[Delivery], seconds: int) -> None:
-        """Hide them for so long from now; 0: others may receive them at once."""
+        """Hide them for this long from now; 0: others may receive them immediately."""
 
     async def delete(self, deliveries: Sequence[Delivery]) -> None:
-        """One that is gone already counts as deleted."""
+        """A message that no longer exists counts as deleted."""
 
     async def arn(self) -> str:
-        """The name of the queue that a dead letter is given."""
+        """The queue name that is written into a dead letter."""
 
     async def counts(self) -> BoundaryCounts: ...
 

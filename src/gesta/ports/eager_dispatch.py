@@ -37,7 +37,7 @@ class FreeSlots:
 
 class EagerDispatch(Protocol):
     def make(self, jobs: Sequence[Job]) -> FreeSlots | None:
-        """An offer for jobs that are about to be put."""
+        """An offer of free slots for jobs that are about to be put."""
 
     def answered(self, free_slots: FreeSlots, *, is_lost: bool) -> None:
         """To be called for every offer. `is_lost`: the answer of the store was lost."""

@@ -96,7 +96,7 @@ AppendVerdict = Appended | Stale | Claimed
 class Share(msgspec.Struct, frozen=True, gc=False):
     """Some partitions of the log: `numbers` out of 0 to `count` - 1.
 
-    A stream stays in its partition for ever.
+    A stream stays in its partition forever.
     """
 
     count: int

@@ -27,10 +27,9 @@ class Fence(msgspec.Struct, frozen=True):
 class Fences(Protocol):
     """What fences stop until they are taken down.
 
-    left: every write, except putting a version of a secret that exists, and reports of processes.
-    Of one tenant: its events and its secrets.
-    filling: jobs are neither put, undispatched nor leased, and jobs of slow endpoints not claimed.
-    All other writes fill the store.
+    left: every write, except storing a version of an existing secret, and reports of processes. Of
+    one tenant: its events and its secrets. filling: jobs are neither put, undispatched nor leased,
+    and jobs of slow endpoints not claimed. All other writes fill the store.
     """
 
     async def put_up(self, fence: Fence) -> None:

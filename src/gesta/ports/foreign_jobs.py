@@ -39,7 +39,7 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """For good: attempts that the job has left are not used."""
+    """Permanently: attempts that the job has left are not used."""
 
     job: ForeignJob
     reason: str

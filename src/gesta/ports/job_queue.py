@@ -37,10 +37,10 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     job: Job
     token: str
     takes: int
-    #: Since when it could have been leased; queue_lag_ms is measured from it.
+    #: When it became available; queue_lag_ms is measured from then.
     available_ms: int
     #: The queue may have further copies of the job (no UniqueJobs). Then every attempt is
-    #: journalled, and the journal tells what was executed.
+    #: journaled, and the journal shows what was executed.
     may_be_copy: bool = False
 
     @property
@@ -191,7 +191,8 @@ class JobQueue(Protocol):
 
 
 class UniqueJobs(Protocol):
-    """A queue that knows its jobs by id: it has one of each, drops it, and says whether it lives.
+    """A queue that knows its jobs by id: it has one job per id, can drop it, and knows whether it
+    is live.
 
     Without it the queue delivers at least once, and stores/waiting_room.py makes up for it.
     """
@@ -230,7 +231,7 @@ class JobHolds(Protocol):
     """Jobs that a pause holds. The settlement `Hold` holds a job."""
 
     async def unhold(self, scope: str, limit: int) -> int:
-        """Make up to `limit` jobs that are held under this scope ready again; how many.
+        """Make up to `limit` jobs that are held under this scope ready again; returns how many.
 
         Fewer than `limit`: none is left.
         """
@@ -253,8 +254,8 @@ class ExternalLeases(Protocol):
         """
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
-        """The new end of the lease on a job, never earlier than before; None: this token no longer
-        holds it.
+        """Extend the lease on a job; returns its end, never earlier than before. None: this token
+        no longer holds it.
         """
 
     async def expired_leases(

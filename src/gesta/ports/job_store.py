@@ -1,4 +1,4 @@
-"""Port: the jobs of slow endpoints, which also services other than gesta may create and read.
+"""Port: the jobs of slow endpoints, which other services may also create and read.
 
 Calls answer with results, never with exceptions: a failure has a code for programs and a sentence
 for people. Only a cancellation is raised. All calls take many jobs and cost one round trip.
@@ -25,7 +25,7 @@ TEXT_BYTES_MAX = 1_048_576
 
 @dataclass(frozen=True)
 class StoreFailure:
-    """Why a call failed. `reason` tells apart what has the same code."""
+    """Why a call failed. `reason` distinguishes failures with the same code."""
 
     code: str
     message: str
@@ -55,7 +55,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     worker_id: str
     names: tuple[str, ...] = ()
-    #: Those of the names whose due jobs come before all others.
+    #: The names whose due jobs come before all others.
     urgent: tuple[str, ...] = ()
     limit: int = 1
     lease_seconds: float = LEASE_SECONDS
@@ -84,7 +84,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Failing(msgspec.Struct, frozen=True):
-    """For good: retries that the job has left are not used."""
+    """Permanently: retries that the job has left are not used."""
 
     held: Held
     error: JobError
@@ -108,7 +108,7 @@ class Update(msgspec.Struct, frozen=True):
 
 
 Pulse = Literal["held", "cancel", "lost"]
-#: Canceled now, or the worker that has it will hear of it.
+#: Canceled now, or the worker that has claimed it will be notified.
 Cancelled = Literal["canceled", "requested"]
 
 
@@ -125,7 +125,7 @@ class Reaped:
 
 @dataclass(frozen=True)
 class JobCounts:
-    """How many jobs there ever were, also of those that are removed."""
+    """How many jobs were ever created, including removed ones."""
 
     created: int = 0
     completed: int = 0
@@ -140,8 +140,8 @@ class JobStore(Protocol):
     async def get(self, ids: Sequence[str]) -> list[MethodResult[StoredJob]]: ...
 
     async def update(self, updates: Sequence[Update]) -> list[MethodResult[None]]:
-        """Overwrite jobs. Refused, with JOB_UPDATE_FAILED, if the status may not follow, another
-        worker has it, or it has changed since it was read.
+        """Overwrite jobs. Refused with JOB_UPDATE_FAILED if the new status is not allowed, another
+        worker has claimed the job, or it has changed since it was read.
         """
 
     async def claim(self, claim: Claim) -> MethodResult[list[MethodResult[ClaimedJob]]]:
@@ -156,7 +156,7 @@ class JobStore(Protocol):
 
 
 class JobClaims(Protocol):
-    """What the worker that claimed a job does with it, and what becomes of it without one."""
+    """What the worker that claimed a job does with it, and what happens if the worker is gone."""
 
     async def complete(self, ends: Sequence[Completion]) -> list[MethodResult[None]]: ...
     async def fail(self, ends: Sequence[Failing]) -> list[MethodResult[None]]: ...
@@ -165,7 +165,7 @@ class JobClaims(Protocol):
         """Success with the job in Failed, too, when it has no retry left."""
 
     async def release(self, held: Sequence[Held]) -> list[MethodResult[None]]:
-        """Give jobs back that were not begun. It counts as no retry."""
+        """Release jobs that were not started. This does not count as a retry."""
 
     async def heartbeat(
         self, held: Sequence[Held], lease_seconds: float = LEASE_SECONDS
@@ -189,10 +189,10 @@ class JobRows(Protocol):
         """(number, row) of jobs behind a number, in the order in which they were created."""
 
     async def names(self) -> list[tuple[Any, ...]]:
-        """For each name of a job its last turn, and how many there ever were."""
+        """The last turn of each job name, and how many jobs were ever created."""
 
     async def fill(self, rows: Sequence[tuple[Any, ...]], names: Sequence[tuple[Any, ...]]) -> None:
-        """Write both as they are, in place of what is there under the same ids and names."""
+        """Write both unchanged, replacing rows with the same ids and names."""
 
 
 class Jobs(JobStore, JobClaims, Protocol):
@@ -200,7 +200,7 @@ class Jobs(JobStore, JobClaims, Protocol):
 
 
 class TableRows(Protocol):
-    """Jobs as rows. A code is `OK` or the name of what was in the way."""
+    """Jobs as rows. A code is `OK` or the name of the obstacle."""
 
     name: str
 

@@ -28,7 +28,8 @@ NEVER = float("-inf")
 def is_current(until_ms: int, now_ms: int) -> bool:
     """Whether a lease has not expired.
 
-    One that ends later than any lease lasts dates from before the clock was set back: expired, too.
+    A lease with an end further away than any lease lasts dates from before the clock was set back;
+    it counts as expired.
     """
     return now_ms < until_ms <= now_ms + LONGEST_LEASE_MS
 
@@ -123,7 +124,7 @@ class Role:
 
     @property
     def was_ours(self) -> bool:
-        """Whether it was ours when it was last claimed."""
+        """Whether this process held the role after the last claim."""
         return self._renewed_at > NEVER
 
     async def is_ours(self) -> bool:
@@ -137,7 +138,9 @@ class Role:
         return self.was_ours
 
     async def give_up(self) -> None:
-        """Give the role up for good: the next process need not wait until the lease ends."""
+        """Give up the role permanently, so that the next process need not wait until the lease
+        ends.
+        """
         if not self._is_given_up:
             self._is_given_up, self._renewed_at = True, NEVER
             # If the store does not answer, the lease runs out.

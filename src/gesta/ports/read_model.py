@@ -12,7 +12,7 @@ from gesta.ports.checkpoints import Move
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
-    """A request as everything but the event store sees it: its state, and its payload as JSON with
+    """A request as all parts except the event store see it: its state, and its payload as JSON with
     encrypted personal fields.
     """
 
@@ -21,7 +21,9 @@ class View(msgspec.Struct, frozen=True, gc=False):
 
 
 class Quarantined(msgspec.Struct, frozen=True, gc=False):
-    """An event or job that could not be processed; kept and reported so that the rest goes on."""
+    """An event or job that could not be processed; kept and reported, so that the others
+    continue.
+    """
 
     what: str
     tenant: str
@@ -52,7 +54,7 @@ def key_of(state: State) -> Key:
 #: Tenant, flow, request id: a position in the order in which `SweepIndex.old` reads the views.
 ViewPosition = tuple[str, str, str]
 
-#: The position of `SweepIndex.stale`. Only the store knows what is in it.
+#: The position of `SweepIndex.stale`; opaque outside the store.
 Cursor = tuple[Any, ...]
 FROM_THE_START: Cursor = ()
 
@@ -109,7 +111,7 @@ class ReadModel(Protocol):
     async def shadow(self) -> Shadow:
         """A second, empty set of views beside the ones in use, which stay unchanged.
 
-        What an earlier shadow left is dropped.
+        The rest of an earlier shadow is dropped.
         """
 
 
@@ -168,6 +170,6 @@ class SweepIndex(Protocol):
         """
 
     async def unknown(self, flow: str, limit: int) -> list[State]:
-        """The requests of a flow, of all tenants, whose outcome is unknown; the one that has not
-        changed for longest comes first.
+        """The requests of a flow, of all tenants, whose outcome is unknown; the one that has been
+        unchanged for the longest time comes first.
         """

@@ -1,7 +1,7 @@
 """The ports of one engine, as a store adapter provides them.
 
-An adapter declares its capabilities by the ports that it fills in. Without the others the engine
-works where it can, and otherwise refuses with an error that names the port (`Missing`).
+An adapter declares its capabilities by the ports that it fills in. If a port is missing, the engine
+compensates where it can, and otherwise refuses with an error that names the port (`Missing`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -69,7 +69,7 @@ class QueuePorts:
     #: the worker appends AttemptStarted before calls that must not be repeated blindly.
     leases_are_durable: bool = True
     #: None: the queue delivers at least once. The engine journals every attempt, keeps held jobs in
-    #: the store, and takes a job for lost by its age (stores/waiting_room.py).
+    #: the store, and treats a job as lost by its age (stores/waiting_room.py).
     unique_jobs: UniqueJobs | None = None
     #: For a queue that can count its jobs and cannot list them.
     job_counts: JobCounts | None = None
@@ -184,8 +184,8 @@ class Stores(QueuePorts):
         """Which of these jobs are in the queue or on their way to it; of a queue without
         UniqueJobs, only what the store itself has.
         """
-        # Undispatched jobs first: the relay puts a job before it removes it here, so one of the
-        # two answers has it.
+        # Undispatched jobs first: the relay puts a job before it removes it here, so at least one
+        # of the two answers contains it.
         found: set[str] = set()
         if self.undispatched is not None and self.undispatched_jobs is not None:
             found = await self.undispatched_jobs.find_undispatched(job_ids)

@@ -33,7 +33,7 @@ class TokenBuckets(Protocol):
         """
 
     async def close(self, closed: Sequence[tuple[Name, int]]) -> None:
-        """Give no token of a bucket for so many milliseconds. A longer closure stays."""
+        """Give out no token of a bucket for this many milliseconds. A longer closure stays."""
 
     async def forget(self, limit: int) -> int:
         """Delete up to `limit` buckets that are full and open, as an unused one is; how many."""

@@ -18,7 +18,7 @@ from gesta.ports.event_store import Append, AppendVerdict
 from gesta.ports.job_queue import Job, Settled, Settlement
 from gesta.ports.read_model import Quarantined, View
 
-#: No request that is removed has a secret in the vault.
+#: No removed request has a secret in the vault.
 NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -22,8 +22,8 @@ class CallJournal:
         return encrypted.box
 
     async def read(self, state: State) -> bytes | None:
-        """The journalled call of the open intent; None when it was changed, or is another
-        request's.
+        """The journaled call of the open intent; None if it was changed or belongs to another
+        request.
         """
         stream = request_stream(state.flow, state.tenant, state.id)
         for recorded in await self._events.read_back(stream, state.journal + 1, 1):

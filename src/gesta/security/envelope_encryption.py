@@ -89,7 +89,7 @@ class KeyRing:
         )[0]
 
     async def get(self, tenant: str, name: str, version: int) -> str | None:
-        """A secret in clear; None when it was destroyed.
+        """A secret in clear; None if it was destroyed.
 
         A version never changes, so it is decrypted once and cached.
         """
@@ -129,7 +129,7 @@ class KeyRing:
         )
 
     async def decrypt(self, encrypted: Encrypted) -> bytes | None:
-        """The secret in clear; None when it was changed in the store. It is not cached."""
+        """The secret in clear text; None if it was changed in the store. It is not cached."""
         tenant, box = encrypted.tenant, encrypted.box
         key = self._data_keys.get(tenant) or await self._data_key(tenant)
         try:

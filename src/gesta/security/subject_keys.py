@@ -246,8 +246,9 @@ class SubjectKeys:
         """Free texts about a request, as they may be stored.
 
         They are encrypted under the keys of everyone the payload is about, so that erasing a person
-        needs no search in texts. Where it is about no person they stay as they are. Where a key is
-        gone, or the vault does not answer, they are dropped: an outcome is not lost for its text.
+        needs no search in texts. If the payload is about no person, they stay as they are. If a key
+        is gone, or the vault does not answer, they are dropped, so that the outcome itself is not
+        lost.
         """
         state = view.state
         refs = sorted(set(_refs(_stored(view))))
@@ -269,7 +270,7 @@ class SubjectKeys:
         ]
 
     async def open_texts(self, requests: Sequence[tuple[Key, Sequence[str]]]) -> list[list[str]]:
-        """The texts of some requests in clear, with one question to the vault for all."""
+        """The texts of some requests in clear text, with one read of the vault for all."""
         refs = {
             (key[1], _name(subject), version)
             for key, texts in requests

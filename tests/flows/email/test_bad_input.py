@@ -135,7 +135,7 @@ def test_an_email_is_refused_or_sent_as_given(fields):
         max_size=3,
     )
 )
-def test_no_header_brings_another_one_along(headers):
+def test_a_header_cannot_contain_another_one(headers):
     message = email.Message("ana@example.com", "x", OUTBOX, headers=headers)
     if not email.errors_of(message):
         check_email(message, "<p>x</p>", "x")  # S2-16

@@ -62,7 +62,7 @@ def test_a_refused_login_holds_the_account(code):
 
 
 @pytest.mark.parametrize("code", [500, 501, 502, 503, 504, 550, 551, 552, 553, 554, 556])
-def test_5xx_is_for_good(code):
+def test_a_5xx_is_final(code):
     found = verdict(code, "no")
     assert isinstance(found.outcome, Rejected)  # D-11
     assert found.outcome.reason == (f"smtp_{code}" if 550 <= code <= 554 else "smtp_5xx")

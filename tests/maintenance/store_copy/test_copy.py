@@ -134,7 +134,7 @@ async def test_a_running_attempt_may_end_before_the_fence_where_that_is_asked_fo
         assert (state.status, state.attempts) == ("unknown", 1)
 
 
-async def test_people_who_were_erased_stay_erased_and_others_can_be_read(stage):
+async def test_erased_people_stay_erased_and_others_stay_readable(stage):
     async with stage.engine("source") as engine:
         ada = await engine.submit(Letter(1, to=ADA))
         grace = await engine.submit(Letter(2, to="grace@example.com"))
@@ -350,7 +350,7 @@ async def test_a_copy_that_differs_names_the_stream_and_stays_shut(stage, monkey
         assert [fence.kind for fence in await target.fences.standing()] == ["filling"]
 
 
-async def test_a_fence_says_what_it_is_about(stage):
+async def test_a_fence_names_its_scope(stage):
     async with stage.engine("source", work=False) as engine:
         await engine.submit(Letter(1))
     await stage.copy()

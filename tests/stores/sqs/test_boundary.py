@@ -250,7 +250,7 @@ async def received(boundary, count: int) -> list[Any]:
     return found
 
 
-async def test_an_outage_of_the_store_is_none_of_the_three_tries(
+async def test_an_outage_of_the_store_uses_up_none_of_the_three_tries(
     moto, prefix, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("gesta.intake.inbound.boundary.OUTAGE_SECONDS", 0)

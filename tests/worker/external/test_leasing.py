@@ -139,7 +139,7 @@ async def test_a_caller_that_waits_in_vain_is_answered_when_the_time_is_up(gesta
         assert await waiting == []
 
 
-async def test_of_many_who_wait_each_gets_another_request(gesta):
+async def test_each_of_many_waiting_callers_gets_another_request(gesta):
     async with warehouse() as engine:
         waiting = [
             spawn(engine.external.take(FLOW, wait_seconds=30), "gesta-test") for _ in range(3)
@@ -150,7 +150,7 @@ async def test_of_many_who_wait_each_gets_another_request(gesta):
         assert sorted([item.id for one in waiting for item in await one]) == sorted(requests)
 
 
-async def test_those_who_wait_do_not_ask_the_queue_about_others(gesta, ports):
+async def test_waiting_callers_do_not_ask_the_queue_for_each_other(gesta, ports):
     provider = Provider()
     async with Engine(URL, flows=[pick_flow(), note_flow(provider)]) as engine:
         waiting = [
@@ -299,7 +299,7 @@ async def test_a_lease_that_ran_out_cannot_be_extended(gesta):
 
 
 @pytest.mark.parametrize("wrong", ["{token}x", "", "ä", "1.2.3", "{token}{token}{token}"])
-async def test_what_is_no_token_of_ours_opens_nothing(gesta, wrong):
+async def test_a_forged_lease_token_opens_nothing(gesta, wrong):
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)
@@ -383,7 +383,7 @@ async def test_a_caller_that_goes_away_while_a_take_is_under_way_leaves_the_work
         assert (item.id, item.attempt) == (request.id, 1)
 
 
-async def test_a_stop_sends_away_those_who_wait(gesta):
+async def test_a_stop_ends_the_waits_of_callers(gesta):
     async with warehouse() as engine:
         waiting = spawn(engine.external.take(FLOW, wait_seconds=60), "gesta-test")
         await let_run(gesta)

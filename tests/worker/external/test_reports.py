@@ -132,7 +132,7 @@ async def test_a_retryable_failure_is_leased_again_by_the_flows_policy_under_the
         assert (answer.status, answer.reason) == ("failed", "max_attempts_exceeded")
 
 
-async def test_a_failure_may_bring_its_own_time(gesta):
+async def test_a_reported_failure_may_delay_the_next_attempt(gesta):
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)

@@ -1,4 +1,4 @@
-"""A notification is sent once, and its provider may report later what became of it."""
+"""A notification is sent once, and its provider may report later whether it was delivered."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Delivery receipts: what a provider reports about a message after it took it.
+"""Delivery receipts: what a provider reports about a message that it accepted.
 
 They are facts beside the status, and evidence that the message was sent.
 """
@@ -19,7 +19,7 @@ REPORTS_MAX = 50
 def decide_receipt(
     state: State, command: RecordReceipt, _: object, operation: Operation
 ) -> list[e.Event]:
-    """The receipt, and the success where that is not on record yet. A repeated one is ignored."""
+    """The receipt, and the success if that is not yet recorded. A repeated receipt is ignored."""
     if command.report in state.reports or len(state.reports) >= REPORTS_MAX:
         return []
     receipt = _receipt(command)
@@ -29,7 +29,7 @@ def decide_receipt(
             "executed", "provider", detail, command.provider_id, operation=operation.name
         )
         return [resolved, receipt]
-    # An attempt that has no recorded end yet runs right now, or was lost.
+    # An attempt without a recorded end is running, or was lost.
     attempt = state.attempts if state.is_terminal or state.in_doubt else state.attempts + 1
     outcome = Done(command.provider_id, detail=detail)
     return [*done(state, outcome, attempt, operation), receipt]

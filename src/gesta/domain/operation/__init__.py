@@ -1,7 +1,8 @@
-"""One effect at a provider, executed at most once per intent: what every lifecycle is made of.
+"""One effect at a provider, executed at most once per intent: the building block of every
+lifecycle.
 
 `decide.py` and `evolve.py` hold its rules: attempts, retries, unknown outcomes, cancel, redrive,
-expiry. A lifecycle says which operations a request has, and what each one ends in.
+expiry. A lifecycle defines which operations a request has, and the status that each one leads to.
 """
 
 import msgspec
@@ -13,12 +14,14 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     """What a request asks of a provider. Its name is part of the idempotency key."""
 
     name: str
-    #: The event of its success, and the one of a success that is learned after it was given up.
+    #: The event of its success, and the event of a success that became known after the operation
+    #: was given up.
     done: type[Succeeded]
     done_late: type[Succeeded]
     #: The status that its success leads to.
     status: str
-    #: False: the request is not over with it and waits for the command that opens the next one.
+    #: False: the request does not end with it and waits for the command that opens the next
+    #: operation.
     is_last: bool = True
 
 

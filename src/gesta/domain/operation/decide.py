@@ -69,7 +69,7 @@ def created(command: Create, operation: str) -> e.Created:
 
 def _start(state: State, command: Start, *_: object) -> list[e.Event]:
     if state.started is not None or state.wants != "execute" or state.cancel_requested:
-        # An attempt runs or was lost, or the request is over, unknown or cancelled.
+        # An attempt is running or was lost, or the request has ended, is unknown or was cancelled.
         return []
     return [e.AttemptStarted(state.attempts + 1, command.key)]
 
@@ -92,7 +92,7 @@ def _record(
     state: State, command: RecordOutcome, rules: Rules, operation: Operation
 ) -> list[e.Event]:
     if command.operation not in (None, operation.name):
-        # The next operation is open, so the success of this one is on record already.
+        # The next operation is open, so the success of this one is already recorded.
         return []
     if isinstance(command.outcome, Done):
         return done(state, command.outcome, command.attempt, operation, command.used, command.facts)
@@ -100,8 +100,8 @@ def _record(
         # A success is final: a late failure changes nothing.
         return []
     events = _not_done(state, command, command.outcome, rules)
-    # With the versions of the config that the attempt used. Its facts stand in its first event: a
-    # second one is the end of the request.
+    # With the versions of the config that the attempt used. Its facts are in its first event; a
+    # second event ends the request.
     return [
         replace(one, used=dict(command.used), **({} if number else command.facts))
         if isinstance(one, _FAILED_ENDS)
@@ -144,12 +144,12 @@ def _failed_attempt(
     state: State, outcome: Rejected | Retry, attempt: int, command: RecordOutcome, rules: Rules
 ) -> list[e.Event]:
     if isinstance(outcome, Rejected) and state.in_doubt and not command.called:
-        # The engine cannot execute it any more, and an earlier attempt may have had its effect: a
+        # The engine can no longer execute it, and an earlier attempt may have had an effect: a
         # person has to decide.
         return [e.OutcomeUnknown(attempt, outcome.reason, rules.on_unknown, outcome.detail)]
     if isinstance(outcome, Rejected):
-        # The provider's answer ends it. That an earlier attempt may have had its effect stays on
-        # record, so that a redrive keeps the key.
+        # The provider's answer ends it. The record keeps that an earlier attempt may have had an
+        # effect, so that a redrive keeps the key.
         return [e.Failed(outcome.reason, attempt, retryable=False, last_error=outcome.detail)]
     if state.in_doubt:
         # An earlier attempt may have had its effect: giving up must not look like a failure.
@@ -164,7 +164,7 @@ def _failed_attempt(
 
 
 def ending_of(state: State, attempts: int, next_at: int | None, reason: str) -> list[e.Event]:
-    """How a request ends whose attempts had no effect; empty if another attempt follows."""
+    """The end of a request whose attempts had no effect; empty if another attempt follows."""
     if state.cancel_requested:
         return [e.Cancelled(attempts)]
     if next_at is None:
@@ -248,8 +248,8 @@ def _key_protects(state: State, at: int, rules: Rules) -> bool:
 
 def _lose(state: State, command: Lose, rules: Rules, _: object) -> list[e.Event]:
     if state.wants != "execute":
-        # The request is over or left to a person, or a question to the provider got lost, which
-        # can be repeated.
+        # The request has ended or is left to a person, or a look-up was lost, which can be
+        # repeated.
         return []
     if state.started is None and state.due_at is not None and command.at < state.due_at:
         # The lost attempt has a recorded end: no attempt begins before it is due.
@@ -296,7 +296,7 @@ def _still_unknown(
 ) -> list[e.Event]:
     if rules.on_unknown != "reconcile":
         if state.wants != "reconcile":
-            # An operator asked: nothing new is known, and the plan stays.
+            # An operator asked, but nothing new is known, so the plan stays.
             return []
         # The flow no longer reconciles: a person has to decide.
         return [e.OutcomeUnknown(state.attempts, outcome.reason, rules.on_unknown, outcome.detail)]
@@ -355,10 +355,10 @@ def _cancel(state: State, command: Cancel, rules: Rules, _: object) -> list[e.Ev
 
 def _withdraw(state: State, command: Withdraw, *_: object) -> list[e.Event]:
     if state.version > 1:
-        # Something has happened since, and that decides.
+        # The request has changed since then, and that decides.
         return []
     if command.reason == "duplicate":
-        # The earlier request does what was asked, so this one is no failure.
+        # The earlier request does the same, so this one did not fail.
         return [e.Cancelled(state.attempts, command.reason, command.detail)]
     return [e.Failed(command.reason, state.attempts, retryable=False, last_error=command.detail)]
 
@@ -367,8 +367,8 @@ def _expire(state: State, command: Expire, rules: Rules, _: object) -> list[e.Ev
     if state.wants != "execute":
         return []
     expired = state.expires_at is not None if command.at is None else is_expired(state, command.at)
-    # Possibly executed, and the key does not protect: the provider forgets it, or the flow no
-    # longer relies on it.
+    # Possibly executed, and the key does not prevent a second effect: the provider forgets it, or
+    # the flow no longer relies on it.
     forgotten = (
         state.in_doubt
         and command.at is not None

@@ -18,7 +18,7 @@ Fold = Callable[[State, Any, int, int], State]
 
 
 class Resolution(Protocol):
-    """What every event says that resolves an unknown outcome."""
+    """The fields of every event that resolves an unknown outcome."""
 
     @property
     def evidence(self) -> str: ...
@@ -55,7 +55,7 @@ def created(event: e.Created, meta: e.Meta, facts: Any) -> State:
 
 
 def succeeded(operation: Operation) -> Fold:
-    """The fold of the events that say that an operation had its effect."""
+    """The fold of events that record the success of an operation."""
     status, phase = operation.status, "ended" if operation.is_last else "idle"
 
     def fold(state: State, event: e.Succeeded, version: int, at: int) -> State:
@@ -89,8 +89,8 @@ def resolved(operations: Mapping[str, Operation]) -> Fold:
 
 
 def known(state: State, event: Resolution, version: int, at: int) -> State:
-    """An outcome that was unknown is known, and the operation is due again. Where it is over, its
-    end follows.
+    """An unknown outcome is now known, and the operation is due again. If the operation has ended,
+    the event of its end follows.
     """
     return replace(
         state,
@@ -208,9 +208,9 @@ def _unknown(state: State, event: e.OutcomeUnknown, version: int, at: int) -> St
         reason=event.reason,
         detail=event.detail,
         first_attempt_at=min(at, state.attempted_from),
-        # A cancelled request is not tried again, whatever its outcome turns out to be.
+        # A cancelled request is not tried again, whatever its outcome is.
         cancel_requested=state.cancel_requested or state.status == "cancelled",
-        # A question to the provider needs a job of its own.
+        # A look-up at the provider needs a job of its own.
         dispatch_version=version if asks else state.dispatch_version,
         asked=state.asked + 1 if state.status == "unknown" and asks else 0,
     )

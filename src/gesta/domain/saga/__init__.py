@@ -1,1 +1,1 @@
-"""A saga: several requests in sequence, and what undoes them if a later one fails."""
+"""A saga: several requests in sequence, and the requests that undo them if a later one fails."""

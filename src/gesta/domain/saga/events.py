@@ -1,4 +1,4 @@
-"""The events that a saga has beside those of every request."""
+"""The events of a saga, in addition to those of every request."""
 
 from typing import Literal
 

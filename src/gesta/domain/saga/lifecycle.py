@@ -36,9 +36,9 @@ from gesta.domain.saga.events import (
 )
 from gesta.domain.state import State
 
-#: A saga that waits looks after its step this often even if nothing wakes it.
+#: A waiting saga checks its step this often, even if nothing wakes it.
 LOOK_AGAIN_MS = 6 * 3_600_000
-#: What an undo that failed ends the saga with, until a person has dealt with it.
+#: The reason of a saga whose undo failed, until a person has dealt with it.
 UNDO_FAILED = "compensation_failed"
 
 Progress = StepStarted | StepEnded | CompensationStarted
@@ -54,17 +54,17 @@ class Wake(Command, frozen=True, gc=False):
 
 
 class Advance(Command, frozen=True, gc=False):
-    """A run ended: what it found out and started, and how the saga goes on."""
+    """A run ended: what it learned and started, and how the saga continues."""
 
     progress: tuple[Progress, ...]
     ending: Ending
-    #: `State.dispatch_version` of the run. A later run decides how the saga goes on.
+    #: `State.dispatch_version` of the run. A later run decides how the saga continues.
     dispatch: int
     #: The step that it waits for or that failed; the request of that step; why it failed.
     step: str = ""
     request_id: str = ""
     reason: str = ""
-    #: What a completed saga returns.
+    #: The result of a completed saga.
     provider_id: str = ""
 
 
@@ -79,7 +79,7 @@ def compensates(state: State) -> bool:
 
 def _wake(state: State, command: Wake, *_: object) -> list[e.Event]:
     if state.is_terminal:
-        # A step or an undo that had failed has succeeded after all.
+        # A step or an undo that had failed turned out to have succeeded.
         failed = any(
             one["id"] == command.request_id and one.get("result") == "failed"
             for undo in (False, True)
@@ -95,7 +95,7 @@ def _wake(state: State, command: Wake, *_: object) -> list[e.Event]:
 def _advance(state: State, command: Advance, *_: object) -> list[e.Event]:
     events: list[e.Event] = [one for one in command.progress if _is_new(state, one)]
     if state.dispatch_version != command.dispatch or state.is_terminal:
-        # Another run has taken over: only what this one has started counts.
+        # Another run has taken over: of this run, only the started steps count.
         return [one for one in events if isinstance(one, StepStarted)]
     reason = command.reason or state.facts.get("compensating", {}).get("reason", "")
     match command.ending:
@@ -173,7 +173,7 @@ def _cancel(state: State, *_: object) -> list[e.Event]:
 
 def _redrive(state: State, command: Redrive, rules: Rules, operation: Operation) -> list[e.Event]:
     if state.status in ("cancelled", "expired"):
-        # The keys of its steps are spent.
+        # The keys of its steps are already used.
         raise CommandRefused(
             "not_supported", f"the saga is {state.status}; submit a new one under another key"
         )

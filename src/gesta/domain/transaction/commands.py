@@ -8,12 +8,12 @@ from gesta.domain.commands import Command
 class OperationCommand(Command, frozen=True, gc=False):
     """Open a further operation.
 
-    `key` deduplicates: the same one with the same content changes nothing, with other content it
-    is refused.
+    `key` deduplicates: the same key with the same content changes nothing; with other content it is
+    refused.
     """
 
     at: int
-    #: None: all that is left.
+    #: None: the whole rest.
     amount: int | None = None
     currency: str = ""
     #: The caller's key as it may be stored, and its digest.
@@ -22,25 +22,25 @@ class OperationCommand(Command, frozen=True, gc=False):
 
 
 class Capture(OperationCommand, frozen=True, gc=False):
-    """Take part or all of an authorization. `is_final`: the rest is released."""
+    """Capture part or all of an authorization. `is_final`: the rest is released."""
 
     is_final: bool = True
 
 
 class Post(Capture, frozen=True, gc=False):
-    """Transfer part or all of a reservation."""
+    """Post part or all of a reservation."""
 
 
 class Void(OperationCommand, frozen=True, gc=False):
-    """Release what was authorized and not captured."""
+    """Release the amount that was authorized and not captured."""
 
 
 class Refund(OperationCommand, frozen=True, gc=False):
-    """Give part or all of what was captured back."""
+    """Return part or all of the captured amount."""
 
 
 class Reverse(OperationCommand, frozen=True, gc=False):
-    """Take the transaction back: void it, or refund it where it was captured."""
+    """Reverse the transaction: void it, or refund it if it was captured."""
 
 
 class NoteWebhook(Command, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""decide: what becomes of the open operation of a transaction.
+"""decide: what happens to the open operation of a transaction.
 
 An unknown outcome is never guessed. It is looked up, or the same call is sent again under the same
 key while the gateway remembers that key, and after that only looked up; then a person decides.
@@ -42,7 +42,7 @@ from gesta.domain.transaction.opening import OPENINGS
 from gesta.domain.transaction.postings import legs
 
 _FAILED_ENDS = (e.AttemptFailed, e.Failed, e.OutcomeUnknown)
-#: A look-up that found nothing counts when it is repeated with the same answer.
+#: A look-up that found nothing counts once a second one gives the same answer.
 ABSENT_TIMES = 2
 
 
@@ -54,7 +54,7 @@ def _key_protects(state: State, funds: Funds, at: int) -> bool:
 
 
 def _resends(state: State, funds: Funds, at: int) -> bool:
-    """Whether the same call may be sent then, and can have another end than before."""
+    """Whether the same call may be sent then, and could have another outcome than before."""
     return not funds.is_stored and _key_protects(state, funds, at)
 
 
@@ -73,7 +73,7 @@ def _record(
     if isinstance(command.outcome, Done):
         return _succeeded(state, command.outcome, operation, (name, intent), command, by="retry")
     if (name, intent) != (state.operation, state.intent) or command.attempt <= state.attempts:
-        # A later operation is open, or the attempt was declared lost: its failure says nothing.
+        # A later operation is open, or the attempt was declared lost: its failure proves nothing.
         return []
     if state.phase not in ("open", "unknown"):
         return []
@@ -93,7 +93,9 @@ def _succeeded(
     *,
     by: str,
 ) -> list[e.Event]:
-    """Evidence of success is recorded once. What contradicts the record is noted, never applied."""
+    """Evidence of success is recorded once. Evidence that contradicts the record is noted, never
+    applied.
+    """
     funds, row = funds_of(state), f"{whose[0]}:{whose[1]}"
     if row in funds.moved:
         return []
@@ -147,7 +149,7 @@ def _not_done(
         case Unknown():
             return [_unknown(state, outcome, attempt, command, rules)]
         case Rejected() if state.in_doubt and not command.called:
-            # The engine cannot call any more, and an earlier call may have moved money.
+            # The engine can make no further call, and an earlier call may have moved money.
             return [e.OutcomeUnknown(attempt, outcome.reason, "manual", outcome.detail)]
         case Rejected():
             failed = e.Failed(outcome.reason, attempt, retryable=False, last_error=outcome.detail)
@@ -168,7 +170,7 @@ def _not_done(
 def _found(
     state: State, result: Any, by: str, evidence: str, provider_id: str = ""
 ) -> list[e.Event]:
-    """That an unknown outcome is known now; nothing where it was not unknown."""
+    """The event that an unknown outcome is now known; none if it was not unknown."""
     if not state.in_doubt:
         return []
     return [t.Resolved(result, by, evidence, state.operation, state.intent, provider_id)]
@@ -205,7 +207,9 @@ def _next_round(
 
 
 def _way(state: State, funds: Funds, at: int, *, asked: bool, pending: bool) -> str:
-    """A look-up and a resend alternate while the key protects; after that, look-ups only."""
+    """While the gateway remembers the key, look-ups and resends alternate; after that there are
+    only look-ups.
+    """
     may_resend = _resends(state, funds, at) and not pending and not state.cancel_requested
     # After one look-up that found nothing, the second one follows.
     if may_resend and (not funds.can_look_up or (asked and funds.absent == 0)):
@@ -233,7 +237,7 @@ def _reconciled(
         or state.phase != "unknown"
         or state.started is not None
     ):
-        # The question was about an earlier operation, or about a call before the one that runs.
+        # The look-up was about an earlier operation, or about a call before the running one.
         return []
     match outcome:
         case Rejected():
@@ -253,7 +257,8 @@ def _reconciled(
 def _absent(state: State, outcome: Retry, command: Reconciled, rules: Rules) -> list[e.Event]:
     """The gateway does not know the call. This counts twice, both after the visibility delay.
 
-    Until then the same call is sent again while its key protects: that decides sooner than waiting.
+    Until then the same call is sent again while the gateway remembers its key, because that decides
+    sooner than waiting.
     """
     funds = funds_of(state)
     if funds.absent + 1 >= ABSENT_TIMES and command.at >= funds.visible_at:

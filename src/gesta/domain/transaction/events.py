@@ -9,8 +9,8 @@ from gesta.domain.transaction.postings import Leg
 
 
 class CallStarted(e.AttemptStarted, frozen=True, gc=False):
-    """Journal: the call of this intent. The first one of an intent carries the rendered call,
-    encrypted; each resend and look-up uses it and nothing else.
+    """Journal: the call of this intent. The first one of an intent contains the rendered call,
+    encrypted; each resend and look-up uses only that.
     """
 
     intent: int = 1
@@ -20,7 +20,7 @@ class CallStarted(e.AttemptStarted, frozen=True, gc=False):
     gateway: str = ""
     #: The fingerprint of the account at the gateway.
     account: str = ""
-    #: How long the gateway remembers the key, less a margin; None: for ever.
+    #: How long the gateway remembers the key, less a margin; None: forever.
     key_seconds: float | None = None
     can_look_up: bool = False
     visible_seconds: float = 0.0
@@ -28,7 +28,7 @@ class CallStarted(e.AttemptStarted, frozen=True, gc=False):
 
 
 class Moved(e.Succeeded, frozen=True, gc=False):
-    """An operation succeeded: this amount moved, and these legs were posted."""
+    """An operation succeeded: this amount was moved, and these legs were posted."""
 
     provider_id: str = msgspec.field(default="", name="providerTxnId")
     amount: int = 0
@@ -36,7 +36,7 @@ class Moved(e.Succeeded, frozen=True, gc=False):
     #: The gateway's id of this one movement, as its ledger names it.
     movement_id: str = ""
     legs: tuple[Leg, ...] = ()
-    #: For an authorization: it is void by itself after this.
+    #: For an authorization: it expires at this time.
     capture_before: int | None = None
 
 
@@ -49,7 +49,7 @@ class Reserved(Moved, frozen=True, gc=False):
 
 
 class Captured(Moved, frozen=True, gc=False):
-    """Part or all of an authorization was taken; a final capture releases the rest."""
+    """Part or all of an authorization was captured; a final capture releases the rest."""
 
 
 class Posted(Moved, frozen=True, gc=False):
@@ -61,19 +61,19 @@ class Completed(Moved, frozen=True, gc=False):
 
 
 class Voided(Moved, frozen=True, gc=False):
-    """What was authorized and not captured was released."""
+    """The amount that was authorized and not captured was released."""
 
 
 class Refunded(Moved, frozen=True, gc=False):
-    """Part or all of what was captured went back to the payer."""
+    """Part or all of the captured amount was returned to the payer."""
 
 
 class Reversed(Moved, frozen=True, gc=False):
-    """The transaction was taken back: voided, or refunded where it was captured."""
+    """The transaction was reversed: voided, or refunded if it was captured."""
 
 
 class OperationRequested(e.Event, frozen=True, gc=False):
-    """A further operation was asked for, and is open."""
+    """A further operation was opened."""
 
     amount: int
     intent: int
@@ -82,7 +82,7 @@ class OperationRequested(e.Event, frozen=True, gc=False):
     key_digest: str = ""
     #: For a capture: the rest is released.
     is_final: bool = True
-    #: As the caller asked for it; None: all that was left.
+    #: As the caller requested it; None: the whole rest.
     asked: int | None = None
 
 
@@ -103,13 +103,13 @@ class RefundRequested(OperationRequested, frozen=True, gc=False):
 
 
 class ReversalRequested(OperationRequested, frozen=True, gc=False):
-    """`undoes`: void what is only authorized, refund what was captured."""
+    """`undoes`: void an authorization, or refund captured money."""
 
     undoes: Literal["void", "refund"] = "refund"
 
 
 class Resolved(e.Event, frozen=True, gc=False):
-    """An unknown outcome is known now. The event of the movement or failure follows it."""
+    """An unknown outcome is now known. The event of the movement or failure follows it."""
 
     result: Literal["executed", "not_executed", "rejected"]
     #: retry, lookup, webhook, ledger, or the person.
@@ -129,7 +129,7 @@ class Lapsed(e.Event, frozen=True, gc=False):
 
 
 class GatewayNotified(e.Event, frozen=True, gc=False):
-    """A verified webhook named the payment. It proves nothing else: the gateway is asked."""
+    """A verified webhook named the payment. It proves nothing else, so gesta asks the gateway."""
 
     #: The gateway's id of the webhook: a repeated one is not recorded again.
     report: str
@@ -139,7 +139,7 @@ class GatewayNotified(e.Event, frozen=True, gc=False):
 
 
 class Corrected(e.Event, frozen=True, gc=False):
-    """The gateway's ledger shows a movement that is not on record; it is now."""
+    """The gateway's ledger shows a movement that was not recorded; this event records it."""
 
     row: str
     finding: str

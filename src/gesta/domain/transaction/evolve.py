@@ -1,4 +1,4 @@
-"""evolve: what each event does to the amounts of a transaction, and so to its status."""
+"""evolve: how each event changes the amounts of a transaction, and so its status."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -280,7 +280,7 @@ def _corrected(state: State, event: t.Corrected, version: int, at: int) -> State
     if not funds.payment_id:
         funds = replace(funds, payment_id=event.provider_id)
     if state.phase in ("open", "unknown"):
-        # Another operation is open, and goes on.
+        # Another operation is open and continues.
         return with_funds(state, funds)
     return _at_rest(replace(state, reason=""), funds, "completed")
 

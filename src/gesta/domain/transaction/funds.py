@@ -1,6 +1,6 @@
 """The amounts of a transaction, in the smallest unit of its currency. Its status follows from them.
 
-`State.facts` holds them. Two partial captures, or a partial refund, need no status of their own.
+`State.facts` holds them. So two partial captures or a partial refund need no status of their own.
 """
 
 from math import ceil
@@ -12,19 +12,19 @@ from msgspec.structs import replace
 from gesta.domain.money import Money
 from gesta.domain.state import State
 
-#: What an operation does to the amounts.
+#: How an operation changes the amounts.
 CAPTURING = {"authorization": "capture", "reservation": "posting"}
-#: Operations that move the money in one step.
+#: Operations that move money in one step.
 SINGLE = frozenset({"sale", "transfer", "settlement"})
-#: The reason where the gateway stored a failure with the key and answers it to every resend.
+#: The reason if the gateway stored a failure with the key and repeats it for every resend.
 STORED = "stored_failure"
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a caller asked for under a key of its own."""
+    """What a caller requested under a key of its own."""
 
     operation: str
-    #: None: all that was left.
+    #: None: the whole rest.
     amount: int | None
     is_final: bool = True
 
@@ -41,7 +41,7 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
     authorized: int = 0
     captured: int = 0
     refunded: int = 0
-    #: Authorized and given up: voided, expired, or not taken by the final capture.
+    #: Authorized and released: voided, expired, or not captured by the final capture.
     released: int = 0
     #: The amount of the operation that is open or failed last.
     pending: int = 0
@@ -52,7 +52,7 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
     #: The gateway's id of the payment, and when its authorization ends.
     payment_id: str = ""
     capture_before: int | None = None
-    #: The gateway takes several captures of one authorization.
+    #: Whether the gateway accepts several captures of one authorization.
     multiple_captures: bool = False
     #: How long the gateway remembers our key, and when a look-up can be trusted; from the journal.
     key_seconds: float | None = None
@@ -64,11 +64,11 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
     absent: int = 0
     #: When the last call of this intent ended without an answer.
     doubt_at: int = 0
-    #: The authorization ended unused.
+    #: The authorization expired unused.
     lapsed: bool = False
     #: Operation → the number of its newest intent.
     intents: dict[str, int] = {}
-    #: Digest of a caller's key → what was asked for under it.
+    #: Digest of a caller's key → what was requested under it.
     keys: dict[str, Asked] = {}
     #: Successes on record, `operation:intent` → amount.
     moved: dict[str, int] = {}
@@ -85,7 +85,7 @@ class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def visible_at(self) -> int:
-        """From then on, a look-up that finds nothing says something."""
+        """From then on, a look-up that finds nothing counts."""
         return self.doubt_at + ceil(self.visible_seconds * 1000)
 
     def money(self, minor: int) -> Money:
@@ -105,13 +105,13 @@ def funds_of(state: State) -> Funds:
 
 
 def in_doubt(state: State) -> Money | None:
-    """What the open operation may have moved."""
+    """The amount that the open operation may have moved."""
     funds = funds_of(state)
     return funds.money(funds.pending) if funds.currency else None
 
 
 def opening_facts(amount: Money, operation: str, gateway: str = "") -> dict[str, Any]:
-    """What the first event of a transaction keeps beside its payload."""
+    """The facts in the first event of a transaction."""
     minor = amount.minor
     funds = Funds(
         amount.currency,
@@ -132,7 +132,7 @@ def with_funds(state: State, funds: Funds, **changes: Any) -> State:
 
 
 def status_of(funds: Funds) -> str | None:
-    """The status that the amounts stand for; None: no money has moved yet."""
+    """The status that follows from the amounts; None: no money has moved yet."""
     if funds.captured:
         if funds.refundable == 0 and funds.capturable == 0:
             return "reversed"

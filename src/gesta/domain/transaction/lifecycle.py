@@ -1,4 +1,4 @@
-"""A transaction moves money in operations of its own; its status follows from the amounts."""
+"""A transaction moves money in its own operations; its status follows from the amounts."""
 
 from dataclasses import replace
 from typing import Any

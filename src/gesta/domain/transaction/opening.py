@@ -1,4 +1,6 @@
-"""Commands that open a further operation of a transaction, and what each one may move."""
+"""Commands that open a further operation of a transaction, and the amount that each one may
+move.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -9,12 +11,12 @@ from gesta.domain.transaction import commands as c
 from gesta.domain.transaction import events as t
 from gesta.domain.transaction.funds import CAPTURING, Asked, Funds, funds_of
 
-#: Captures, refunds and so on of one transaction.
+#: The most captures, refunds and so on of one transaction.
 OPERATIONS_MAX = 100
 
 
 def refuse_if_busy(state: State) -> None:
-    """Money moves only while no operation is open and nothing is unknown."""
+    """A further operation may open only if no other is open and no outcome is unknown."""
     if state.phase == "unknown" or state.in_doubt:
         raise CommandRefused(
             "in_doubt",
@@ -45,7 +47,9 @@ def _amount(command: c.OperationCommand, funds: Funds, left: int, code: str, of:
 
 
 def _repeats(command: c.OperationCommand, funds: Funds, operation: str) -> bool:
-    """Whether the caller's key was used before, for the same; refused if for something else."""
+    """Whether the caller's key was used before with the same content; refused if the content
+    differs.
+    """
     known = funds.keys.get(command.key_digest) if command.key_digest else None
     if known is None:
         return False
@@ -124,7 +128,7 @@ def _refund(state: State, command: c.Refund, *_: object) -> list[e.Event]:
 
 
 def _reverse(state: State, command: c.Reverse, *_: object) -> list[e.Event]:
-    """Refund what was captured; void what is only authorized. Nothing else can be reversed."""
+    """Refund captured money; void an authorization. Nothing else can be reversed."""
     funds = funds_of(state)
     if _repeats(command, funds, "reversal") or state.status == "reversed":
         return []

@@ -37,7 +37,7 @@ def legs(kind: str, amount: int) -> tuple[Leg, ...]:
 
 
 def undo(kind: str, amount: int) -> tuple[Leg, ...]:
-    """The posting that gives money back along the route by which it came."""
+    """The posting that returns money along the route by which it came."""
     return tuple((account, -minor) for account, minor in legs(kind, amount))
 
 
