@@ -4,8 +4,8 @@
 
 PYTHON  ?= python3
 VENV    ?= .venv
-# Test processes at a time; 0 runs all tests in one process. One more than cores: they often wait.
-WORKERS ?= 3
+# Test processes at a time; 0 runs all tests in one process. More than cores: they often wait.
+WORKERS ?= 4
 # A process without tests takes some of another one's.
 PARALLEL = -n $(WORKERS) --dist worksteal
 # Seeds for each test that takes `seed` in `make test-long`, and the first of them.

@@ -51,6 +51,8 @@ class Options:
     rebuilds: int
     #: The queue is in a database of its own.
     separate_queue: bool
+    #: And it leases jobs in the call that puts them; else the relay moves undispatched jobs.
+    queue_leases_early: bool
     #: A program subscribes to the outcomes of requests.
     ears: bool
     #: People who are erased.
@@ -113,6 +115,7 @@ def options(seed: int) -> Options:
         queue_lost=random.random() < 0.1,
         rebuilds=random.choice([0, 0, 0, 1, 2]),
         separate_queue=random.random() < 0.3,
+        queue_leases_early=Random(f"leases early {seed}").random() < 0.5,
         ears=random.random() < 0.3,
         erases=random.choice([0, 0, 1, 2]),
         batch=random.choice([1, 2, 2_000]),

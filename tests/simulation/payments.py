@@ -467,6 +467,7 @@ def payment_options(seed: int) -> Options:
         erases=0,
         ears=False,
         separate_queue=False,
+        queue_leases_early=False,
     )
 
 

@@ -346,6 +346,7 @@ def cancel_that_does_not_drop(before: State, after: State) -> None:
     seconds=3.0,
     skews_ms=(0, 0, 0),
     separate_queue=True,
+    queue_leases_early=False,
     queue_lost=False,
     partitions=3,
 )

@@ -93,9 +93,10 @@ class Process(Owner):
     def environment(self) -> Environment:
         stores = self._over_the_network(self.world.database)
         if self.world.options.separate_queue:
-            stores = with_separate_queue(
-                stores, self._over_the_network(self.world.queue_database), self.runtime
-            )
+            queue = self._over_the_network(self.world.queue_database)
+            if not self.world.options.queue_leases_early:
+                queue = replace(queue, eager_jobs=None)
+            stores = with_separate_queue(stores, queue, self.runtime)
             # The projector saves views in the background, as it does in another database.
             stores = replace(stores, has_separate_views=True)
         # Harsher than any store: its queue goes by one clock, and every process by another.

@@ -18,7 +18,7 @@ async def test_a_server_that_may_delete_keys_is_refused(server):
 
 async def test_a_server_that_does_not_answer_is_named(server):
     server.kill()
-    with pytest.raises(StoreError, match=rf"127.0.0.1:{server.port}.*is it running"):
+    with pytest.raises(StoreError, match=rf"127.0.0.1:{server.port}.*Is it running"):
         await open_queue(server.url, SystemRuntime())
 
 

@@ -86,8 +86,8 @@ async def test_a_template_that_is_missing_or_was_removed_ends_the_attempt(gesta:
     post = Post()
     async with Engine(URL, flows=[post.flow]) as engine:
         to_do = (
-            "put it (gesta config put template welcome, or PUT /v1/config/template/welcome), then"
-            " redrive"
+            "store it, then redrive the request: gesta config put template welcome text=@FILE (or"
+            " PUT /v1/config/template/welcome)"
         )
         assert await outcome(engine, Letter()) == (
             "failed",
