@@ -127,7 +127,9 @@ def test_a_redrive_that_is_resumed_by_another_command_changes_nothing(cli, faile
 )
 def test_options_that_a_resumed_run_would_ignore_are_refused(cli, failed, command):
     answer = cli(*command, "--resume", stopped_run(status="failed"), *PROGRAM)
-    assert (answer.code, command[1] in answer.err.partition("leave out")[2]) == (2, True), answer.err
+    assert (answer.code, command[1] in answer.err.partition("leave out")[2]) == (2, True), (
+        answer.err
+    )
 
 
 def test_a_status_that_the_decision_does_not_apply_to_is_refused(cli, failed):
