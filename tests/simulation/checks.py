@@ -36,6 +36,8 @@ Key = tuple[str, str, str]
 
 #: More takes of one process in one second than the few jobs of a run can ask for.
 TAKES_MAX = 25
+#: From the last look of a worker at a stream to its call, unless a store is slow in between.
+AN_INSTANT_SECONDS = 0.1
 
 
 class Broken(AssertionError):
@@ -71,6 +73,7 @@ class PromiseChecks:
             (state.wants == "execute" and not state.is_terminal)
             or self._may_have_met(state)
             or self._lost_its_job(state)
+            or self._has_just_succeeded_late(state)
         )
         self._holds(
             "nothing is called that is over, unknown or cancelled",
@@ -153,6 +156,18 @@ class PromiseChecks:
         lost = self._world.queue_was_lost and state.status in ("cancelled", "expired")
         self._world.hits["called_after_its_job_was_lost"] += lost
         return lost
+
+    def _has_just_succeeded_late(self, state: State) -> bool:
+        """An executor that was cut off and went on has ended well, after this worker had read the
+        stream and before its call (docs/guarantees.md, G3).
+        """
+        now = self._world.loop.now
+        late = state.status == "completed" and any(
+            call.is_cut and call.is_answered and now - call.ended < AN_INSTANT_SECONDS
+            for call in self._world.provider.calls[state.id]
+        )
+        self._world.hits["called_beside_a_late_success"] += late
+        return late
 
     def _may_have_met(self, state: State) -> bool:
         """Cancelled or expired at the very instant of its first lease: what docs/why.md leaves

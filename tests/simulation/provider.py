@@ -113,6 +113,7 @@ class Call:
     #: answer later.
     is_cut: bool = False
     is_over: bool = False
+    ended: float = 0.0
 
     @property
     def was_in_doubt(self) -> bool:
@@ -188,7 +189,7 @@ class Provider:
             call.is_answered = isinstance(outcome, Done)
             return outcome
         finally:
-            call.is_over = True
+            call.is_over, call.ended = True, world.loop.now
 
     async def _ask(self, _payload: Payload, attempt: Attempt) -> Outcome:
         world, process = self._world, cast("Process", OWNER.get())
