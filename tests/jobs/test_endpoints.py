@@ -553,6 +553,7 @@ async def test_a_header_that_comes_twice_names_the_same_tenant_to_submit_and_to_
 async def test_every_value_of_an_allowed_header_is_stored(name, tmp_path):
     async with open_shop(SHOPS[name], tmp_path, headers=["X-Tag"]) as (client, _, engine):
         twice = [("X-Tag", "a"), ("X-Tag", "b")]
-        await client.post("/reports/3", json={"title": "q1", "pages": 2}, headers=twice)
+        body = {"title": "q1", "pages": 2}
+        await ended(client, await client.post("/reports/3", json=body, headers=twice))
         (view,) = await engine.find()
         assert json.loads(view.payload)["headers"] == {"x-tag": ["a", "b"]}  # R4-5
