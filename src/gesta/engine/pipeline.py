@@ -24,7 +24,6 @@ from gesta.flows.flow import Flow
 from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import BatchThrottle
 from gesta.intake.flow_checks import FlowChecks
-from gesta.intake.inbound.event_ids import EventIds
 from gesta.intake.inbound.inbox import Inbox
 from gesta.intake.outbox_drain import OutboxDrain
 from gesta.intake.provider_reports import Reach, Reports, report_address
@@ -200,7 +199,7 @@ class Pipeline:
             process=self.process,
         )
         self.inbox = Inbox(
-            event_ids=EventIds(self.environment.stores.key_claims, self.identity),
+            identity=self.identity,
             flows=self.flows,
             config=self.config,
             intake=self.intake,

@@ -39,6 +39,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     warnings: tuple[SubmitWarning, ...] = ()
     #: The first operation and its facts, if the flow defines them.
     opening: tuple[str, dict[str, Any]] | None = None
+    #: The claim on the id of the inbound event that leads to the request.
+    event: Claim | None = None
 
 
 def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
@@ -87,7 +89,7 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
     ]
     stream = request_stream(flow.name, options.tenant, request_id)
     claim = None if options.key is None else _claim(draft, options.key, identity)
-    return Append(stream, 0, tuple(events), claim)
+    return Append(stream, 0, tuple(events), claim, draft.event)
 
 
 def with_end(append: Append, command: Command, at_ms: int) -> Append:

@@ -24,7 +24,15 @@ from gesta.intake.first_event import Draft, ends_of, first_append, with_end
 from gesta.intake.flow_checks import FlowChecks
 from gesta.intake.payload_type import PAYLOAD_BYTES_MAX, PayloadType
 from gesta.intake.submit_options import NO_OPTIONS, Options
-from gesta.ports.event_store import Append, Appended, AppendVerdict, Claimed, Stale
+from gesta.ports.event_store import (
+    Append,
+    Appended,
+    AppendVerdict,
+    Claim,
+    Claimed,
+    LeadsElsewhere,
+    Stale,
+)
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.requests.recorder import RequestLog
 from gesta.runtime.clock import turn
@@ -74,6 +82,10 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str | None = None
 
 
+class AboutAnother(Exception):
+    """An inbound event with this id was about another thing: nothing follows from this one."""
+
+
 class Intake:
     def __init__(
         self,
@@ -102,9 +114,17 @@ class Intake:
             self._encrypt_and_append, "gesta-encryption", ENCRYPTED_MAX
         )
 
-    async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
-        """Accept a request. When this returns, it survives power loss."""
+    async def submit(
+        self, payload: Payload, options: Options = NO_OPTIONS, event: Claim | None = None
+    ) -> Accepted:
+        """Accept a request. When this returns, it survives power loss.
+
+        `event`: the claim on the id of the inbound event that leads to it. Raises AboutAnother if
+        an event with this id was about another thing.
+        """
         draft = await self._checked(payload, options)
+        if event is not None:
+            draft = replace(draft, event=event)
         if not self._admission.is_open:
             await self._admission.ask()
         if self._plans and draft.flow.name in self._plans:
@@ -378,6 +398,8 @@ def _answer(verdict: AppendVerdict, append: Append, draft: Draft) -> Accepted:
         if verdict.content != append.claim.content:
             raise Conflict(key, holder, shown=scrubbed_name(key))
         return _accepted(draft, holder, "duplicate")
+    if isinstance(verdict, LeadsElsewhere):
+        raise AboutAnother
     if isinstance(verdict, Stale):
         # The caller's own id is already the id of a request that was created without it.
         raise Conflict(draft.request_id, draft.request_id, shown=draft.request_id)

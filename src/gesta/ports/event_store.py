@@ -66,6 +66,10 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     expected: int
     events: tuple[NewEvent, ...]
     claim: Claim | None = None
+    #: Another key, claimed before all else, which stays claimed if the events are refused. They are
+    #: appended only if it leads to the request of this claim, which need not be theirs. Only of
+    #: appends that no job's settlement is recorded with.
+    first: Claim | None = None
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +94,11 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     content: bytes
 
 
-AppendVerdict = Appended | Stale | Claimed
+class LeadsElsewhere(msgspec.Struct, frozen=True, gc=False):
+    """The key of the `first` claim leads to another request; nothing was appended."""
+
+
+AppendVerdict = Appended | Stale | Claimed | LeadsElsewhere
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):

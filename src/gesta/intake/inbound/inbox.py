@@ -26,7 +26,7 @@ from gesta.errors import (
     UnknownFlow,
 )
 from gesta.flows.flow import Flow, Payload
-from gesta.intake.inbound.event_ids import EventIds
+from gesta.intake.inbound.event_ids import event_claim
 from gesta.intake.inbound.source import (
     Action,
     Challenge,
@@ -36,7 +36,7 @@ from gesta.intake.inbound.source import (
     Untrusted,
     Verdict,
 )
-from gesta.intake.submit import Accepted, Intake
+from gesta.intake.submit import AboutAnother, Accepted, Intake
 from gesta.intake.submit_options import Options
 from gesta.outbound.http import AttemptEnded
 from gesta.requests.loader import Loader
@@ -44,6 +44,7 @@ from gesta.requests.recorder import Recorder, no_job
 from gesta.runtime.clock import spawn
 from gesta.runtime.component import Process
 from gesta.runtime.redaction import scrub
+from gesta.security.keyed_digests import KeyedDigests
 from gesta.tenants.config import ConfigCache, TenantConfig
 
 #: How old the config that an event is verified with may be. A secret that another process revokes
@@ -80,11 +81,11 @@ class Inbox:
         intake: Intake,
         loader: Loader,
         recorder: Recorder,
-        event_ids: EventIds,
+        identity: KeyedDigests,
         process: Process,
     ) -> None:
         self._flows, self._config, self._intake = flows, config, intake
-        self._event_ids = event_ids
+        self._identity = identity
         self._loader, self._recorder = loader, recorder
         self._runtime, self._ids = process.runtime, process.ids
         self._telemetry = process.telemetry
@@ -198,13 +199,14 @@ class Inbox:
         target = self._flows.get(action.flow)
         if target is None:
             raise UnknownFlow(repr(action.flow), name=action.flow, known=self._flows)
-        if action.claims_event and not await self._event_ids.claim(
-            tenant, flow.name, one.id, action.key
-        ):
-            return Receipt(one.id, "duplicate")
+        event = None
+        if action.claims_event:
+            event = event_claim(self._identity, tenant, flow.name, one.id, action.key)
         options = Options(action.key, tenant, priority=action.priority, correlation_id=one.id)
         try:
-            accepted = await self._intake.submit(action.payload(target.payload), options)
+            accepted = await self._intake.submit(action.payload(target.payload), options, event)
+        except AboutAnother:
+            return Receipt(one.id, "duplicate")
         except Conflict as conflict:
             # Another delivery, or another event about the same thing.
             earlier = Accepted(target.name, tenant, conflict.request_id, "duplicate")

@@ -25,6 +25,7 @@ from gesta.ports.event_store import (
     Stale,
 )
 from gesta.runtime.clock import Runtime, Signal, run_all
+from gesta.stores.first_claims import append_with_claims, have_claims
 from gesta.stores.kurrentdb import key_claims
 from gesta.stores.kurrentdb.client import Answer, Deleted, Write, WrongVersion
 from gesta.stores.kurrentdb.connection import Connection
@@ -58,6 +59,11 @@ class KurrentDBEventStore:
         await self._connection.close()
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
+        if have_claims(appends):
+            return await append_with_claims(appends, self.put_claims, self._append_all)
+        return await self._append_all(appends)
+
+    async def _append_all(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """Claims in one call, then events in one call, in their order."""
         self._check_names(appends)
         await self._fences.check_appends(appends)

@@ -10,6 +10,7 @@ from gesta.ports.event_store import (
     AppendVerdict,
     Claim,
     Claimed,
+    LeadsElsewhere,
     Recorded,
     Share,
     Stale,
@@ -44,10 +45,10 @@ class MemoryEventStore:
 
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
         self.fences.check()
-        return [
-            self._claims.setdefault(claim.name, claim).request_id == claim.request_id
-            for claim in claims
-        ]
+        return [self._leads_to_its_own(claim) for claim in claims]
+
+    def _leads_to_its_own(self, claim: Claim) -> bool:
+        return self._claims.setdefault(claim.name, claim).request_id == claim.request_id
 
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
         return [
@@ -88,6 +89,8 @@ class MemoryEventStore:
 
     def append_one(self, append: Append) -> AppendVerdict:
         """Decide and write in one step, so that the next append of a batch sees this one."""
+        if append.first is not None and not self._leads_to_its_own(append.first):
+            return LeadsElsewhere()
         refusal = self._refusal(append)
         if refusal is not None:
             return refusal

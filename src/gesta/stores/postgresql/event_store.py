@@ -6,6 +6,7 @@ from gesta.domain.ids import id_bytes, id_text
 from gesta.ports.event_store import FOLLOW_BYTES, Append, AppendVerdict, Claim, Recorded, Share
 from gesta.ports.transactions import Entry
 from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.first_claims import append_with_claims, have_claims
 from gesta.stores.own_events import OwnEvents
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
@@ -23,6 +24,11 @@ class PostgresqlEventStore:
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         if not appends:
             return []
+        if have_claims(appends):
+            return await append_with_claims(appends, self.put_claims, self._append)
+        return await self._append(appends)
+
+    async def _append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         recordings, first = await record(
             self._database, [Entry(append, None) for append in appends], {}, 0, durable=True
         )

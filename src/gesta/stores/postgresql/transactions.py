@@ -1,6 +1,7 @@
 """Transactions across the ports of one schema. Implements gesta.ports.transactions."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Move
@@ -10,6 +11,7 @@ from gesta.ports.job_queue import Drop, Job, LeasedJob, Release
 from gesta.ports.read_model import Quarantined, View
 from gesta.ports.transactions import NO_SECRETS, Entry, Projection, Recording
 from gesta.runtime.clock import Runtime
+from gesta.stores.first_claims import append_with_claims, have_claims
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.errors import Between
@@ -45,7 +47,20 @@ class PostgresqlTransactions:
     async def append(
         self, appends: Sequence[Append], projection: Projection
     ) -> list[AppendVerdict]:
-        recordings = await self.record([Entry(append, None) for append in appends], projection)
+        if have_claims(appends):
+            return await append_with_claims(
+                appends, self._events.put_claims, partial(self._append, projection)
+            )
+        return await self._append(projection, appends)
+
+    async def _append(
+        self, projection: Projection, appends: Sequence[Append]
+    ) -> list[AppendVerdict]:
+        """What was refused before must not be projected: then the projector does all of it."""
+        fits = len(appends) == len(projection.views)
+        recordings = await self.record(
+            [Entry(append, None) for append in appends], projection if fits else None
+        )
         return [recording.verdict for recording in recordings]  # type: ignore[misc]
 
     async def project(

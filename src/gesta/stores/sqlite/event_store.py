@@ -12,6 +12,7 @@ from gesta.ports.event_store import (
     AppendVerdict,
     Claim,
     Claimed,
+    LeadsElsewhere,
     Recorded,
     Share,
     Stale,
@@ -78,16 +79,7 @@ class SqliteEventStore:
         return [Claim(name, id_text(request_id), content) for name, request_id, content in rows]
 
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
-        flat: list[Any] = [
-            value for one in claims for value in (one.name, id_bytes(one.request_id), one.content)
-        ]
-
-        def put(db: apsw.Connection) -> dict[Any, Any]:
-            run_many(db, "claim_keys", 3, flat)
-            return {row[0]: row[1] for row in ask_many(db, "find_claims", 1, flat[::3])}
-
-        holders = await self._database.write(put, durable=True)
-        return [holders[one.name] == id_bytes(one.request_id) for one in claims]
+        return await self._database.write(lambda db: put_step(db, claims), durable=True)
 
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)
@@ -117,10 +109,35 @@ def _follow(db: apsw.Connection, after: int, limit: int) -> list[Recorded]:
     return found
 
 
+def put_step(db: apsw.Connection, claims: Sequence[Claim]) -> list[bool]:
+    """Claim keys; whether each leads to the request of its claim."""
+    # Keys are random; in order, neighbours share a page.
+    rows = sorted([(one.name, id_bytes(one.request_id), one.content) for one in claims])
+    if run_many(db, "claim_keys", 3, [value for row in rows for value in row]) == len(rows):
+        return [True] * len(rows)
+    found = ask_many(db, "find_claims", 1, [name for name, _, _ in rows])
+    holders = {name: request_id for name, request_id, _ in found}
+    return [holders[one.name] == id_bytes(one.request_id) for one in claims]
+
+
 def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
-    """All appends in a few statements. If that fails, first without those whose key is claimed,
-    then one by one.
-    """
+    """All appends in a few statements, after their first claims."""
+    firsts = [(n, one.first) for n, one in enumerate(appends) if one.first is not None]
+    if not firsts:
+        return _append_step(db, appends)
+    held = put_step(db, [claim for _, claim in firsts])
+    if all(held):
+        return _append_step(db, appends)
+    elsewhere = {n for (n, _), is_held in zip(firsts, held, strict=True) if not is_held}
+    rest = [append for n, append in enumerate(appends) if n not in elsewhere]
+    verdicts = iter(_append_step(db, rest).verdicts if rest else [])
+    return Written(
+        [LeadsElsewhere() if n in elsewhere else next(verdicts) for n in range(len(appends))], None
+    )
+
+
+def _append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
+    """All at once. If that fails, first without those whose key is claimed, then one by one."""
     written = attempt_all(db, appends)
     if written is not None:
         return written
