@@ -8,6 +8,7 @@ from gesta.testing.contracts.event_store import (
 from gesta.testing.contracts.key_claims import (
     EventClaimsAfterRestartContract,
     EventClaimsContract,
+    FirstClaimsContract,
     KeyClaimsAfterRestartContract,
     KeyClaimsContract,
 )
@@ -32,6 +33,9 @@ class TestEventShares(EventSharesContract): ...
 
 
 class TestEventClaims(EventClaimsContract): ...
+
+
+class TestFirstClaims(FirstClaimsContract): ...
 
 
 class TestEventClaimsAfterRestart(EventClaimsAfterRestartContract): ...

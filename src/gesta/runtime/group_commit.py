@@ -30,15 +30,18 @@ class GroupCommit(Generic[I, O]):
         self._waiting: list[tuple[I, asyncio.Future[O], int]] = []
         self._weight = 0
         self._writer: asyncio.Task[None] | None = None
+        #: That of the writer. Asking for it costs more than the rest of `add`.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, item: I, weight: int = 0) -> asyncio.Future[O]:
         """`weight`: the size of the item in bytes, where items can be large."""
-        future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future, weight))
-        self._weight += weight
-        if self._writer is None:
+        if self._writer is None or self._loop is None:
+            self._loop = asyncio.get_running_loop()
             # The task starts after all callers that are ready in this turn of the loop.
             self._writer = spawn(self._write_all(), self._name)
+        future: asyncio.Future[O] = self._loop.create_future()
+        self._waiting.append((item, future, weight))
+        self._weight += weight
         return future
 
     async def _write_all(self) -> None:

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.ports.event_store import FOLLOW_BYTES, Appended, Claimed, Stale
+from gesta.ports.event_store import FOLLOW_BYTES, Appended, Claimed, LeadsElsewhere, Stale
 from gesta.runtime.clock import Signal
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.testing.contracts.event_store import EventStoreContract as Events
@@ -11,7 +11,11 @@ from gesta.testing.contracts.event_store import (
     LargeEventsContract,
 )
 from gesta.testing.contracts.key_claims import EventClaimsContract as Claims
-from gesta.testing.contracts.key_claims import KeyClaimsAfterRestartContract, KeyClaimsContract
+from gesta.testing.contracts.key_claims import (
+    FirstClaimsContract,
+    KeyClaimsAfterRestartContract,
+    KeyClaimsContract,
+)
 from gesta.testing.contracts.transactions import RecordContract as Record
 from tests.contracts.faults.planting import breaks
 
@@ -216,6 +220,33 @@ class ClaimsBeforeItChecks(MemoryEventStore):
         verdict = super().append_one(append)
         self._claims.setdefault(append.claim.name, append.claim)
         return verdict
+
+
+@breaks(
+    FirstClaimsContract.test_events_follow_a_first_claim_that_holds_and_no_other,
+    FirstClaimsContract.test_of_two_first_claims_to_a_key_in_one_batch_the_first_is_accepted,
+    FirstClaimsContract.test_of_concurrent_first_claims_to_a_key_one_is_accepted,
+)
+class AppendsWhateverTheFirstClaim(MemoryEventStore):
+    def append_one(self, append):
+        return super().append_one(replace(append, first=None))
+
+
+@breaks(FirstClaimsContract.test_a_refused_append_keeps_its_first_claim)
+class FirstClaimsOnlyOfWhatIsAppended(MemoryEventStore):
+    def append_one(self, append):
+        verdict = super().append_one(append)
+        if not isinstance(verdict, Appended) and append.first is not None:
+            del self._claims[append.first.name]
+        return verdict
+
+
+@breaks(FirstClaimsContract.test_an_append_repeated_with_its_own_first_claim_is_recognised)
+class RefusesItsOwnFirstClaim(MemoryEventStore):
+    def append_one(self, append):
+        if append.first is not None and append.first.name in self._claims:
+            return LeadsElsewhere()
+        return super().append_one(append)
 
 
 @breaks(KeyClaimsContract.test_claims_are_listed_by_name_page_by_page)

@@ -15,6 +15,5 @@ def event_claim(
     """It leads elsewhere if an event with the same id was about another thing."""
     # No flow has such a name, so that no key of a request is claimed.
     scope = f"{source}~event"
-    holder = id_text(identity.name(tenant, scope, about))
-    name = identity.name(tenant, f"{scope}-id", event_id)
-    return Claim(name, holder, identity.content(about.encode()))
+    holder = identity.name(tenant, scope, about)
+    return Claim(identity.name(tenant, f"{scope}-id", event_id), id_text(holder), holder)

@@ -132,7 +132,9 @@ class Inbox:
             raise StoreError(f"an event cannot be verified now: {error}") from None
         if isinstance(found, Challenge):
             return found
-        return [await self._store(flow, tenant, one) for one in found]
+        if self.publish is not None:
+            return [await self._publish(flow, tenant, one, self.publish) for one in found]
+        return [await self._stored(flow, tenant, one) for one in found]
 
     @property
     def followed(self) -> frozenset[str]:
@@ -176,14 +178,14 @@ class Inbox:
         finally:
             del self._reading[tenant]
 
-    async def _store(self, flow: Flow, tenant: str, one: Received) -> Receipt:
+    async def _publish(self, flow: Flow, tenant: str, one: Received, publish: Publish) -> Receipt:
         action, message = one.follows, one.message
-        if self.publish is not None and isinstance(action, Action) and message is not None:
-            # The queue counts from 1 to 5, a request from 1 to 10.
-            await self.publish(tenant, message, action.priority // 2)
-            self._telemetry.inbound(flow.name, "accepted")
-            return Receipt(one.id, "accepted")
-        return await self._stored(flow, tenant, one)
+        if not isinstance(action, Action) or message is None:
+            return await self._stored(flow, tenant, one)
+        # The queue counts from 1 to 5, a request from 1 to 10.
+        await publish(tenant, message, action.priority // 2)
+        self._telemetry.inbound(flow.name, "accepted")
+        return Receipt(one.id, "accepted")
 
     async def _stored(self, flow: Flow, tenant: str, one: Received) -> Receipt:
         if isinstance(one.follows, Verdict):

@@ -1,7 +1,6 @@
 """Transactions across the ports of one schema. Implements gesta.ports.transactions."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Move
@@ -47,21 +46,17 @@ class PostgresqlTransactions:
     async def append(
         self, appends: Sequence[Append], projection: Projection
     ) -> list[AppendVerdict]:
-        if have_claims(appends):
-            return await append_with_claims(
-                appends, self._events.put_claims, partial(self._append, projection)
+        async def append(fitting: Sequence[Append]) -> list[AppendVerdict]:
+            # The projection is of all of them.
+            fits = len(fitting) == len(appends)
+            recordings = await self.record(
+                [Entry(one, None) for one in fitting], projection if fits else None
             )
-        return await self._append(projection, appends)
+            return [recording.verdict for recording in recordings]  # type: ignore[misc]
 
-    async def _append(
-        self, projection: Projection, appends: Sequence[Append]
-    ) -> list[AppendVerdict]:
-        """What was refused before must not be projected: then the projector does all of it."""
-        fits = len(appends) == len(projection.views)
-        recordings = await self.record(
-            [Entry(append, None) for append in appends], projection if fits else None
-        )
-        return [recording.verdict for recording in recordings]  # type: ignore[misc]
+        if have_claims(appends):
+            return await append_with_claims(appends, self._events.put_claims, append)
+        return await append(appends)
 
     async def project(
         self,

@@ -5,7 +5,7 @@ It does so only if the checkpoints are directly before these events.
 
 from gesta.errors import Fenced
 from gesta.ports.checkpoints import Move
-from gesta.ports.event_store import Append, Appended, Claimed, Stale
+from gesta.ports.event_store import Append, Appended, Claimed, LeadsElsewhere, Stale
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Ack, Release
 from gesta.ports.transactions import Entry, Projection, Recording
@@ -101,13 +101,17 @@ class InlineProjectionContract(Contract):
     ) -> None:
         name, view, claim = fresh_name(), fresh_view(), fresh_claim()
         await harness.events.append([fresh_append(claim=claim)])
-        for refused in (fresh_append(expected=7), fresh_append(claim=fresh_claim(claim.name))):
+        for refused in (
+            fresh_append(expected=7),
+            fresh_append(claim=fresh_claim(claim.name)),
+            fresh_append(first=fresh_claim(claim.name)),
+        ):
             projection = Projection(
                 [view, fresh_view()], [], await _checkpoints_at_end(harness, name)
             )
             verdicts = await harness.transactions.append([fresh_append(), refused], projection)
             assert verdicts[0] == Appended(1)
-            assert isinstance(verdicts[1], Stale | Claimed)
+            assert isinstance(verdicts[1], Stale | Claimed | LeadsElsewhere)
             assert projection.reached is None
         assert await harness.read_model.get([key_of(view)]) == {}
 

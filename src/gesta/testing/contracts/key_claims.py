@@ -2,7 +2,7 @@
 request only, for good.
 """
 
-from gesta.ports.event_store import Appended, Claim, Claimed, Stale
+from gesta.ports.event_store import Appended, Claim, Claimed, LeadsElsewhere, Stale
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Harness, reopen
 from gesta.testing.contracts.samples import fresh_append, fresh_claim
@@ -66,6 +66,74 @@ class EventClaimsContract(Contract):
         assert await harness.events.append(again) == [
             Claimed(claim.request_id, claim.content) for claim in claims
         ]
+
+
+class FirstClaimsContract(Contract):
+    needs = frozenset({"events", "key_claims"})
+
+    async def test_events_follow_a_first_claim_that_holds_and_no_other(
+        self, harness: Harness
+    ) -> None:
+        held, free = fresh_claim(), fresh_claim()
+        await harness.key_claims.put_claims([held])
+        elsewhere = fresh_append(first=fresh_claim(held.name))
+        appends = [
+            fresh_append(),
+            fresh_append(first=held),
+            elsewhere,
+            fresh_append(first=free, claim=fresh_claim()),
+        ]
+        assert await harness.events.append(appends) == [
+            Appended(1),
+            Appended(1),
+            LeadsElsewhere(),
+            Appended(1),
+        ]
+        assert await harness.events.read([(elsewhere.stream, 0)]) == []
+        assert await harness.key_claims.put_claims([held, free]) == [True, True]
+
+    async def test_of_two_first_claims_to_a_key_in_one_batch_the_first_is_accepted(
+        self, harness: Harness
+    ) -> None:
+        name = fresh_claim().name
+        appends = [fresh_append(first=fresh_claim(name)) for _ in range(3)]
+        assert await harness.events.append(appends) == [
+            Appended(1),
+            LeadsElsewhere(),
+            LeadsElsewhere(),
+        ]
+
+    async def test_a_refused_append_keeps_its_first_claim(self, harness: Harness) -> None:
+        claim, stale, doubled = fresh_claim(), fresh_claim(), fresh_claim()
+        await harness.events.append([fresh_append(claim=claim)])
+        assert await harness.events.append(
+            [
+                fresh_append(expected=7, first=stale),
+                fresh_append(claim=fresh_claim(claim.name), first=doubled),
+            ]
+        ) == [Stale(0), Claimed(claim.request_id, claim.content)]
+        assert await harness.key_claims.put_claims(
+            [fresh_claim(stale.name), fresh_claim(doubled.name)]
+        ) == [False, False]
+
+    async def test_an_append_repeated_with_its_own_first_claim_is_recognised(
+        self, harness: Harness
+    ) -> None:
+        append = fresh_append(first=fresh_claim(), claim=fresh_claim())
+        assert await harness.events.append([append]) == [Appended(1)]
+        assert await harness.events.append([append]) == [Appended(1)]
+        assert len(await harness.events.read([(append.stream, 0)])) == 1
+
+    async def test_of_concurrent_first_claims_to_a_key_one_is_accepted(
+        self, harness: Harness
+    ) -> None:
+        name = fresh_claim().name
+        appends = [fresh_append(first=fresh_claim(name)) for _ in range(8)]
+        answers = await race(*(harness.events.append([append]) for append in appends))
+        verdicts = [verdict for (verdict,) in answers]
+        assert verdicts.count(LeadsElsewhere()) == 7
+        found = await harness.events.read([(append.stream, 0) for append in appends])
+        assert [event.stream for event in found] == [appends[verdicts.index(Appended(1))].stream]
 
 
 class EventClaimsAfterRestartContract(Contract):

@@ -44,9 +44,13 @@ def fresh_events(count: int = 1) -> tuple[NewEvent, ...]:
 
 
 def fresh_append(
-    stream: str | None = None, expected: int = 0, count: int = 1, claim: Claim | None = None
+    stream: str | None = None,
+    expected: int = 0,
+    count: int = 1,
+    claim: Claim | None = None,
+    first: Claim | None = None,
 ) -> Append:
-    return Append(stream or fresh_stream(), expected, fresh_events(count), claim)
+    return Append(stream or fresh_stream(), expected, fresh_events(count), claim, first)
 
 
 async def appended(
