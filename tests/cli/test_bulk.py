@@ -13,7 +13,13 @@ from gesta.runtime import clock as runtime
 from tests.cli.shop import APP, note
 
 #: All of them also run through a server.
-ON_THE_STORE_ONLY: frozenset[str] = frozenset()
+ON_THE_STORE_ONLY: frozenset[str] = frozenset(
+    # A server has its own flows.
+    {
+        "test_a_dry_run_of_an_undeclared_flow_refuses_it_and_names_the_option",
+        "test_a_filter_by_an_undeclared_flow_names_the_option_that_declares_it",
+    }
+)
 PROGRAM = ("--app", APP)
 
 
@@ -33,7 +39,7 @@ def test_every_request_that_fits_is_redriven_and_the_run_is_audited(cli, failed,
     other = shop("unknown")
     answer = cli("redrive", "--status", "failed", "--flow", "shop.note", "--rate", "500", *PROGRAM)
     assert (answer.code, answer.out.strip()) == (0, "3"), answer.err
-    assert "of 3 requests: redrive done; 0 refused" in answer.err
+    assert "redrove 3 of 3\n" in answer.err
     assert "gesta redrive --resume" in answer.err
     statuses = [cli("show", one, "--json", *PROGRAM).json["status"] for one in (*failed, other)]
     assert statuses == ["queued"] * 3 + ["unknown"]
@@ -71,8 +77,58 @@ def test_refused_requests_are_listed_and_the_exit_code_says_so(cli, failed):
     assert cli("redrive", "--status", "failed", *PROGRAM).code == 0
     answer = cli("redrive", "--status", "failed", *PROGRAM)
     assert (answer.code, answer.out.split()[0]) == (1, "0")
-    assert "3 refused" in answer.err
+    assert "redrove 0 of 3; 3 refused: the request is queued; only" in answer.err
     assert all(one in answer.out for one in failed)
+
+
+@pytest.mark.parametrize(
+    ("command", "first", "promise"),
+    [
+        (("redrive",), ("redrive",), "would redrive 1 of 3; 2 would be refused: "),
+        (("dlq", "redrive", "--all"), ("redrive",), "would redrive 1 of 3; 2 would be refused: "),
+        (("dlq", "purge", "--all"), ("dlq", "purge"), "would purge 1 of 3; 2 would be refused: "),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
+)
+def test_a_dry_run_refuses_what_the_run_refuses(cli, failed, command, first, promise):
+    """No projector runs, so the views still show the first requests as they were."""
+    for one in failed[:2]:
+        assert cli(*first, one, *PROGRAM).code == 0
+    chosen = (*command, *(() if "--all" in command else ("--status", "failed")), *PROGRAM)
+    dry = cli(*chosen, "--dry-run")
+    assert (dry.code, dry.out.split()[0], promise in dry.err) == (1, "1", True), dry.err
+    run = cli(*chosen)
+    assert (run.code, run.out.split()[0]) == (1, "1"), run.err
+    assert dry.err.partition("refused: ")[2].startswith(run.err.partition("refused: ")[2].strip())
+    assert cli("show", failed[2], "--json", *PROGRAM).json["status"] in ("queued", "failed")
+
+
+def test_a_dry_run_of_an_undeclared_flow_refuses_it_and_names_the_option(cli, shop):
+    shop("rejected")
+    for arguments in (("redrive", "--status", "failed"), ("dlq", "redrive", "--all")):
+        for more in (("--dry-run",), ()):
+            answer = cli(*arguments, *more)
+            assert (answer.code, answer.out.split()[0]) == (1, "0"), answer.err
+            assert "flow 'shop.note' is not declared here; name its program" in answer.err
+            assert "with --app MODULE:NAME" in answer.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("retry",),
+        ("cancel",),
+        ("redrive",),
+        ("resolve", "--succeeded", "--evidence", "log"),
+        ("dlq", "redrive"),
+        ("dlq", "purge"),
+    ],
+    ids=" ".join,
+)
+def test_a_filter_by_an_undeclared_flow_names_the_option_that_declares_it(cli, failed, command):
+    answer = cli(*command, "--flow", "shop.note")
+    assert (answer.code, answer.out) == (2, ""), answer.err
+    assert "name its program with --app MODULE:NAME" in answer.err
 
 
 def stopped_run(**filters: Any) -> str:

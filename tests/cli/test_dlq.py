@@ -64,6 +64,16 @@ def test_filters_choose_among_all_and_the_run_is_named(cli, shop):
     assert "start a new run" in cli("dlq", "purge", "--resume", number, "--app", APP).err
 
 
+def test_dead_letters_are_chosen_by_the_time_they_were_created(cli, shop):
+    shop("rejected")
+    for verb in ("redrive", "purge"):
+        chosen = ("dlq", verb, "--dry-run", "--app", APP, "--json")
+        assert cli(*chosen, "--since", "1h").json["matched"] == 1
+        assert cli(*chosen, "--until", "1h").json["matched"] == 0
+        assert cli(*chosen, "--target", "C1").json["matched"] == 0
+        assert cli(*chosen, "--template", "welcome").json["matched"] == 0
+
+
 def test_a_purged_dead_letter_is_gone_and_its_events_stay(cli, shop):
     request_id = shop("rejected")
     assert cli("dlq", "purge", request_id, "--app", APP).code == 0

@@ -25,6 +25,18 @@ async def run(api: Served, key: str, body: dict[str, Any], path: str = "/v1/bulk
     return [msgspec.json.decode(line) for line in answer.text.splitlines()]
 
 
+async def test_a_dry_run_refuses_a_request_about_an_erased_person_as_the_run_does(api):
+    key = await api.key()
+    gone = await ended(api, "refuse", payload={"text": "refuse", "to": "ada@example.org"})
+    await api.call("POST", "/v1/erase", {"subject": "ada@example.org"}, key=key)
+    (line,) = await run(api, key, {**REDRIVE, "dryRun": True})
+    dry = line["progress"]
+    assert (dry["matched"], dry["done"], dry["refused"]) == (1, 0, 1)
+    assert [(one["id"], one["code"]) for one in dry["refusals"]] == [(gone, "subject_erased")]
+    lines = await run(api, key, REDRIVE)
+    assert [one for line in lines for one in line["progress"]["refusals"]] == dry["refusals"]
+
+
 async def test_a_dry_run_counts_matches_and_changes_nothing(api):
     key = await api.key("read", "operate")
     ids = [await ended(api, "refuse") for _ in range(3)][::-1]

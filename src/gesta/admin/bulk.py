@@ -32,7 +32,7 @@ from gesta.errors import (
 from gesta.flows.personal_fields import decode_object
 from gesta.flows.validation import actor_errors, tenant_errors, value_errors
 from gesta.intake.submit import Accepted
-from gesta.ports.read_model import Filter, View
+from gesta.ports.read_model import Filter, Key, View, key_of
 from gesta.requests.dead_letters import failure_of
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.redaction import scrub
@@ -40,6 +40,8 @@ from gesta.tenants.config import BULK_ENDED, BULK_STARTED, BulkEnded, BulkStarte
 
 SAMPLES = 10
 PAGE = 200
+#: Refusals that a dry run lists; all are counted.
+DRY_REFUSALS_MAX = 1_000
 #: Requests that are changed at the same time; the group commit of the store writes them together.
 TOGETHER_MAX = 50
 #: Action → the statuses it applies to; the first is chosen where none is given.
@@ -98,7 +100,11 @@ class BulkRun:
             sample += [_sample(view.state) for view in views[: SAMPLES - len(sample)]]
             self._matched += len(views)
         if self._asked.dry_run:
-            yield self._progress(finished=True, sample=sample)
+            would_be: list[BulkRefusal] = []
+            async for refusals in self._decide_about_all():
+                would_be += refusals[: DRY_REFUSALS_MAX - len(would_be)]
+            self._done = 0
+            yield self._progress(finished=True, sample=sample, refusals=would_be)
             return
         if self._id is None:
             await self._record()
@@ -124,7 +130,9 @@ class BulkRun:
         if asked.flow is not None and asked.flow not in self._pipeline.flows:
             known = ", ".join(sorted(self._pipeline.flows)) or "none"
             errors.setdefault(
-                "flow", f"this process declares no flow {asked.flow!r}; it has: {known}"
+                "flow",
+                f"this process declares no flow {asked.flow!r}; it has: {known}. Run it in, or"
+                " start the server with, the program that declares the flow: --app MODULE:NAME",
             )
         allowed = STATUSES.get(asked.action, ())
         if allowed and asked.status not in (None, *allowed):
@@ -204,17 +212,25 @@ class BulkRun:
                 return not state.purged
 
     async def _decide_about_all(self) -> AsyncIterator[list[BulkRefusal]]:
-        """The refusals of each group of requests that were decided about together."""
-        runtime, rate = self._pipeline.runtime, self._asked.rate
-        together = max(1, min(round(rate / 10), TOGETHER_MAX))
+        """The refusals of each group of requests that were decided about together.
+
+        A dry run changes nothing, so its rate is not limited.
+        """
+        runtime, rate, is_dry = self._pipeline.runtime, self._asked.rate, self._asked.dry_run
+        together = TOGETHER_MAX if is_dry else max(1, min(round(rate / 10), TOGETHER_MAX))
         due = runtime.monotonic()
         async for views in self._matching():
             for start in range(0, len(views), together):
                 group = views[start : start + together]
-                if (wait := due - runtime.monotonic()) > 0:
-                    await sleep(runtime, wait)
-                due = max(due, runtime.monotonic()) + len(group) / rate
-                deciding = [spawn(self._decide(view.state), "gesta-bulk") for view in group]
+                if not is_dry:
+                    if (wait := due - runtime.monotonic()) > 0:
+                        await sleep(runtime, wait)
+                    due = max(due, runtime.monotonic()) + len(group) / rate
+                checked = await self._stored(group) if is_dry else {}
+                deciding = [
+                    spawn(self._decide(view.state, checked.get(key_of(view.state))), "gesta-bulk")
+                    for view in group
+                ]
                 try:
                     answers = [await task for task in deciding]
                 finally:
@@ -225,7 +241,14 @@ class BulkRun:
                 self._done += len(group) - len(refusals)
                 yield refusals
 
-    async def _decide(self, state: State) -> BulkRefusal | None:
+    async def _stored(self, views: list[View]) -> dict[Key, View]:
+        """The requests as they are now; the views may lag."""
+        keys = [key_of(view.state) for view in views]
+        found, _ = await self._pipeline.loader.load(keys)
+        return dict(zip(keys, views, strict=True)) | found
+
+    async def _decide(self, state: State, checked: View | None = None) -> BulkRefusal | None:
+        """`checked`: the stored request in a dry run, which only checks whether it is refused."""
         asked, actor = self._asked, self._actor
         if actor is not None:
             actor = Actor(actor.user_id, (*actor.roles, f"bulk:{self._id}"))
@@ -233,7 +256,7 @@ class BulkRun:
         # request as it was found: evidence about one attempt says nothing about the next one.
         version = None if asked.action == "cancel" else state.version
         accepted = Accepted(state.flow, self._tenant, state.id, "duplicate")
-        request = Request(self._pipeline, accepted, version=version)
+        request = Request(self._pipeline, accepted, version=version, checked=checked)
         try:
             match asked.action:
                 case "cancel":

@@ -19,7 +19,8 @@ Rate = Annotated[float, msgspec.Meta(ge=0.1, le=1_000)]
 class Bulk(Asked, frozen=True, kw_only=True):
     """Decide about every request of a tenant that fits all the conditions given.
 
-    `since` and `until` limit when a request was created. `dryRun` counts and changes nothing.
+    `since` and `until` limit when a request was created. `dryRun` applies the same checks and
+    changes nothing; it does not see whether an attempt is running.
     `outcome` and `evidence` belong to resolve, `ttlSeconds` and `again` to redrive. `deadLetters`
     limits it to requests that are dead letters now; purge needs it.
     """
@@ -63,7 +64,9 @@ class BulkProgress(Representation, frozen=True):
 
     `id` is the version of the run's entry in the audit log and resumes it; null in a dry run.
     `matched` is how many requests fitted when the run began. `refusals` lists those refused
-    since the last report. `sample` has a few of the requests, in the first report only.
+    since the last report. `sample` has a few of the requests, in the first report only. A dry run
+    gives one report: `refused` counts the requests that would be refused, `refusals` lists the
+    first 1,000 of them, and `done` is 0.
     """
 
     action: BulkAction

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from gesta.cli.output import (
     tell,
 )
 from gesta.domain.lifecycles import Status
+from gesta.errors import BadInput
 
 if TYPE_CHECKING:
     from gesta.api_types.bulk import BulkAction, BulkProgress, BulkRefusal, BulkSample
@@ -31,6 +33,16 @@ if TYPE_CHECKING:
 
 #: Refused requests that are listed; the rest are counted.
 REFUSALS_MAX = 20
+#: Different reasons that one message names.
+REASONS_MAX = 3
+#: Action → what it did.
+DID = {
+    "resolve": "resolved",
+    "retry": "retried",
+    "cancel": "cancelled",
+    "redrive": "redrove",
+    "purge": "purged",
+}
 #: One decision about a request, and what to print about it.
 Decide = Callable[["Backend", "Whole"], Awaitable[tuple["Decided", str]]]
 
@@ -70,11 +82,20 @@ class Choosing(Protocol):
 
 
 DryRun = Annotated[
-    bool, _filter("--dry-run", None, "Only count the requests and show some of them.")
+    bool,
+    _filter(
+        "--dry-run", None, "Change nothing: count the requests that would be changed or refused."
+    ),
 ]
 Rate = Annotated[
     float | None, _filter("--rate", "N", "Requests per second. Default: 50.", min=0.1, max=1000)
 ]
+Target = Annotated[str | None, _filter("--target", "ID", "With this target.")]
+Template = Annotated[str | None, _filter("--template", "CODE", "With this template.")]
+Since = Annotated[
+    Any, _filter("--since", "TIME", "Created since then: 2h ago, or a time.", parser=time_or_age)
+]
+Until = Annotated[Any, _filter("--until", "TIME", "Created before then.", parser=time_or_age)]
 Resume = Annotated[int | None, _filter("--resume", "RUN", "Continue a run that was stopped.")]
 
 
@@ -91,15 +112,10 @@ class Choice:
     flow: Annotated[str | None, _filter("--flow", "FLOW", "Requests of this flow.")] = None
     status: Annotated[Status | None, _filter("--status", None, "Requests in this status.")] = None
     reason: Annotated[str | None, _filter("--reason", "REASON", "With this reason.")] = None
-    target: Annotated[str | None, _filter("--target", "ID", "With this target.")] = None
-    template: Annotated[str | None, _filter("--template", "CODE", "With this template.")] = None
-    since: Annotated[
-        Any,
-        _filter("--since", "TIME", "Created since then: 2h ago, or a time.", parser=time_or_age),
-    ] = None
-    until: Annotated[
-        Any, _filter("--until", "TIME", "Created before then.", parser=time_or_age)
-    ] = None
+    target: Target = None
+    template: Template = None
+    since: Since = None
+    until: Until = None
     dry_run: DryRun = False
     rate: Rate = None
     resume: Resume = None
@@ -271,6 +287,8 @@ async def decide_about_many(
         if choice.rate is not None:
             more["rate"] = choice.rate
         asked = Bulk(action=action, dry_run=choice.dry_run, **conditions, **more)
+        if asked.flow is not None and (hint := _how_to_get(backend, asked.flow)):
+            raise BadInput(hint)
         run = backend.client.bulk(asked, by=by)
     sample: list[BulkSample] = []
     refusals: list[BulkRefusal] = []
@@ -287,22 +305,65 @@ async def decide_about_many(
     assert last is not None
     if as_json:
         print_json({**_totals(last, choice), "sample": sample, "refusals": refusals})
-    elif choice.dry_run:
-        say(str(last.matched))
-        rows = [(one.id, one.flow, one.status, one.reason or "") for one in sample]
-        if rows:
-            show(table(("id", "flow", "status", "reason"), rows, folded=("reason",)))
-        tell(f"requests match; nothing was changed. Without --dry-run, {action} is applied to them")
     else:
-        say(str(last.done))
-        tell(f"of {last.matched} requests: {action} done; {last.refused} refused")
-        if refusals:
-            refused_rows = [(one.id, one.flow, one.detail) for one in refusals[:REFUSALS_MAX]]
-            show(table(("refused", "flow", "reason"), refused_rows, folded=("reason",)))
+        _print_run(backend, last, choice, sample=sample, refusals=refusals)
     if last.refused:
         raise typer.Exit(FAILED)
     if action not in ("cancel", "purge") and last.done:
         await backend.warn_if_idle()
+
+
+def _print_run(
+    backend: Backend,
+    last: BulkProgress,
+    choice: Choosing,
+    *,
+    sample: list[BulkSample],
+    refusals: list[BulkRefusal],
+) -> None:
+    changed = last.matched - last.refused if choice.dry_run else last.done
+    say(str(changed))
+    if choice.dry_run:
+        rows = [(one.id, one.flow, one.status, one.reason or "") for one in sample]
+        if rows:
+            show(table(("id", "flow", "status", "reason"), rows, folded=("reason",)))
+        summary, refused = f"would {last.action} {changed} of {last.matched}", "would be refused"
+    else:
+        summary, refused = f"{DID[last.action]} {changed} of {last.matched}", "refused"
+    if last.refused:
+        summary += f"; {last.refused} {refused}: {_reasons(backend, refusals)}"
+    tell(summary + ("; nothing was changed" if choice.dry_run else ""))
+    if refusals:
+        refused_rows = [(one.id, one.flow, one.detail) for one in refusals[:REFUSALS_MAX]]
+        show(table((refused, "flow", "reason"), refused_rows, folded=("reason",)))
+
+
+def _reasons(backend: Backend, refusals: list[BulkRefusal]) -> str:
+    """Why requests were refused, the most frequent reason first."""
+    texts: Counter[str] = Counter()
+    for one in refusals:
+        text = one.detail.removeprefix(f"request {one.id}: ")
+        if one.code == "unknown_flow" and (hint := _how_to_get(backend, one.flow)):
+            text = hint
+        texts[text] += 1
+    most = texts.most_common(REASONS_MAX)
+    if len(texts) == 1:
+        return most[0][0]
+    named = [f"{text} ({count})" for text, count in most]
+    return ", ".join(named + ["and other reasons"] * (len(texts) > REASONS_MAX))
+
+
+def _how_to_get(backend: Backend, flow: str) -> str:
+    """What to do about a flow that this process does not declare; empty if it does, or if a server
+    executes the command.
+    """
+    if backend.engine is None or flow in backend.engine.flows:
+        return ""
+    from gesta.cli.flows import how_to_get
+
+    known = ", ".join(sorted(backend.engine.flows)) or "none"
+    remedy = how_to_get(flow, backend.engine.settings)
+    return f"flow {flow!r} is not declared here; {remedy}. Declared here: {known}"
 
 
 def _totals(last: BulkProgress, choice: Choosing) -> dict[str, Any]:

@@ -9,7 +9,17 @@ import typer
 
 from gesta.api_types.requests import Decided
 from gesta.cli.arguments import Cursor, Id, Ttl
-from gesta.cli.decisions import Again, DryRun, Rate, Resume, decide_about
+from gesta.cli.decisions import (
+    Again,
+    DryRun,
+    Rate,
+    Resume,
+    Since,
+    Target,
+    Template,
+    Until,
+    decide_about,
+)
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, facts, print_items, print_json, show, tell
 
@@ -39,27 +49,42 @@ class Choice:
         str | None, typer.Argument(metavar="[ID]", help="Id or key of a request; or a filter.")
     ] = None
     every: Annotated[
-        bool, typer.Option("--all", help="All dead letters. Not needed with a filter.")
+        bool,
+        typer.Option(
+            "--all",
+            help="All dead letters; their status is always failed. Not needed with a filter.",
+        ),
     ] = False
     flow: OfFlow = None
     reason: OfReason = None
+    target: Target = None
+    template: Template = None
+    since: Since = None
+    until: Until = None
     dry_run: DryRun = False
     rate: Rate = None
     resume: Resume = None
 
     @property
     def conditions(self) -> dict[str, Any]:
-        given = {"flow": self.flow, "reason": self.reason}
-        return {"dead_letters": True, **{name: one for name, one in given.items() if one}}
+        return {"dead_letters": True, **self._filters}
 
     def check(self) -> None:
         """Refuse several kinds of choice together."""
-        by_filter = bool(self.every or self.flow or self.reason)
+        by_filter = bool(self.every or self._filters)
         chosen = [self.request_id is not None, by_filter, self.resume is not None]
         if sum(chosen) != 1:
-            raise typer.BadParameter("give an ID, or --flow, --reason or --all, or --resume")
+            raise typer.BadParameter(
+                "give an ID, or filters (--flow, --reason, --target, --template, --since, --until)"
+                " or --all, or --resume"
+            )
         if not by_filter and self.dry_run:
-            raise typer.BadParameter("--dry-run needs --flow, --reason or --all")
+            raise typer.BadParameter("--dry-run needs a filter or --all")
+
+    @property
+    def _filters(self) -> dict[str, Any]:
+        names = ("flow", "reason", "target", "template", "since", "until")
+        return {name: value for name in names if (value := getattr(self, name))}
 
 
 async def list_letters(

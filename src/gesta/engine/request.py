@@ -12,7 +12,7 @@ import msgspec
 from gesta.domain import commands
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX
-from gesta.domain.lifecycles import Status
+from gesta.domain.lifecycles import Status, lifecycle_of
 from gesta.domain.money import Money
 from gesta.domain.outcome import Outcome
 from gesta.domain.state import State
@@ -62,13 +62,30 @@ class Request:
     never after a rollback.
     """
 
-    __slots__ = ("_pipeline", "_version", "flow", "id", "tenant", "verdict", "warnings")
+    __slots__ = (
+        "_checked",
+        "_pipeline",
+        "_version",
+        "flow",
+        "id",
+        "tenant",
+        "verdict",
+        "warnings",
+    )
 
     def __init__(
-        self, pipeline: Pipeline, accepted: Accepted, *, version: int | None = None
+        self,
+        pipeline: Pipeline,
+        accepted: Accepted,
+        *,
+        version: int | None = None,
+        checked: View | None = None,
     ) -> None:
-        """`version`: commands are refused when the request is not at this version any more."""
-        self._pipeline, self._version = pipeline, version
+        """`version`: commands are refused when the request is not at this version any more.
+
+        `checked`: the stored request; commands are only checked against it and nothing is written.
+        """
+        self._pipeline, self._version, self._checked = pipeline, version, checked
         self.id, self.flow, self.tenant = accepted.request_id, accepted.flow, accepted.tenant
         self.verdict: Literal["created", "duplicate", "deferred"] = accepted.verdict
         #: Why the request will be held, as far as this process knows: code and message.
@@ -86,6 +103,8 @@ class Request:
 
     async def _stored(self) -> View:
         """The same with encrypted texts as they are stored, for commands."""
+        if self._checked is not None:
+            return self._checked
         runtime = self._pipeline.runtime
         until = runtime.monotonic() + (DEFERRED_SECONDS if self.verdict == "deferred" else 0.0)
         while (view := await self._find()) is None:
@@ -386,6 +405,10 @@ class Request:
             return settle(before, after)
 
         try:
+            if self._checked is not None:
+                lifecycle_of(self.flow).decide(view.state, command, flow.rules)
+                settle_unchanged(view.state, view.state)
+                return view, False
             applied = await self._pipeline.recorder.apply(
                 view,
                 command,
