@@ -175,8 +175,10 @@ class Conflict(GestaError):
 
 
 class NotFound(GestaError):
-    def __init__(self, what: str, name: str, more: str = "") -> None:
-        super().__init__(f"no {what} {name!r} for this tenant{more}")
+    def __init__(
+        self, what: str, name: str, more: str = "", *, among: str = " for this tenant"
+    ) -> None:
+        super().__init__(f"no {what} {name!r}{among}{more}")
 
 
 class VersionConflict(GestaError):

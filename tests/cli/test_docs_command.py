@@ -39,4 +39,12 @@ def test_a_page_is_rendered_on_a_terminal(folder):
 def test_an_unknown_page_is_not_found_and_near_ones_are_named(cli):
     answer = cli("docs", "proceses")
     assert (answer.code, answer.out) == (3, "")
-    assert "topics: processes" in answer.err
+    assert "the nearest page is processes" in answer.err
+
+
+def test_a_word_without_a_page_leads_to_the_page_that_describes_it(cli):
+    answer = cli("docs", "metrics")
+    assert (answer.code, "tenant" in answer.err) == (3, False)
+    assert "no page 'metrics'; it is described on the page processes" in answer.err
+    assert answer.err.endswith("show it with: gesta docs processes\n")
+    assert "pages: access, " in cli("docs", "xylophone").err

@@ -49,7 +49,10 @@ async def test_metrics_take_the_scope_operate_and_a_key_of_the_processs_own_tena
         "text/plain; version=0.0.4; charset=utf-8",
     )
     assert "executor_attempts" in answer.text
-    assert (await api_here.call("GET", "/metrics")).status == 401
+    keyless = await api_here.call("GET", "/metrics")
+    assert keyless.status == 401
+    assert "--scope operate" in keyless.body["detail"]
+    assert "--health-port" in keyless.body["detail"]
     assert (await api_here.call("GET", "/metrics", key=await api_here.key("read"))).status == 403
     theirs = await api_here.call("GET", "/metrics", key=await api_here.key(tenant="acme"))
     assert (theirs.status, theirs.body["code"]) == (403, "not_your_process")

@@ -132,7 +132,9 @@ async def test_an_address_that_may_not_be_called_is_a_rejection(reason):
         True,
     )  # S1-27
     # A person can do something about an address, and the text says what.
-    assert ("allow_private" in outcome.detail) is (reason in ("private_address", "plain_http"))
+    named = ("GESTA_ALLOW_PRIVATE" in outcome.detail, "worker" in outcome.detail)
+    assert named == (reason in ("private_address", "plain_http"),) * 2
+    assert ("and restart it" in outcome.detail) is (reason == "private_address")
 
 
 async def test_a_failure_after_a_call_that_succeeded_cannot_say_that_nothing_happened():

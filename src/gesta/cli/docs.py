@@ -1,6 +1,7 @@
 """docs: the documentation of this version, in the terminal."""
 
 import sys
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -27,13 +28,30 @@ def docs(_: Call, topic: Topic = None) -> None:
         return
     name = topic.removeprefix("docs/").removesuffix(".md")
     if name not in pages:
-        near = get_close_matches(name, pages, n=3, cutoff=0.4)
-        raise NotFound("page", topic, f"; topics: {', '.join(near or pages)}")
+        raise NotFound("page", topic, f"; {_instead(name, pages)}", among="")
     text = pages[name].read_text(encoding="utf-8")
     if sys.stdout.isatty():
         print_markdown(text)
     else:
         print_text(text)
+
+
+def _instead(name: str, pages: Mapping[str, Path]) -> str:
+    """The pages to read: those of a similar name, else those that describe the word."""
+    if near := get_close_matches(name, pages, n=3, cutoff=0.6):
+        return f"the nearest page is {' or '.join(near)}"
+    word, found = name.lower(), {}
+    for page, path in pages.items():
+        text = path.read_text("utf-8").lower()
+        headings = sum(word in line for line in text.splitlines() if line.startswith("#"))
+        if count := text.count(word):
+            found[page] = (headings, count)
+    if found:
+        most = sorted(found, key=lambda page: found[page], reverse=True)[:3]
+        return (
+            f"it is described on the page {' or '.join(most)}; show it with: gesta docs {most[0]}"
+        )
+    return f"pages: {', '.join(pages)}"
 
 
 def _folder() -> Path:

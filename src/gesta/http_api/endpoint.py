@@ -137,7 +137,9 @@ class Endpoint:
         """The grant of the key that was sent; raises where it is missing or lacks the scope."""
         kind, _, text = (headers("authorization") or "").partition(" ")
         if kind.lower() != "bearer" or not text:
-            detail = "send a key: Authorization: Bearer gesta_…; `gesta key create` creates one"
+            detail = "send a key: Authorization: Bearer gesta_…; " + (
+                self.route.without_key or "`gesta key create` creates one"
+            )
             raise Problem(401, "key_missing", detail, headers={"WWW-Authenticate": "Bearer"})
         grant = await self._web.engine.pipeline.keys.check(text.strip())
         scope = self.route.scope

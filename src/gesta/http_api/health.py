@@ -116,6 +116,10 @@ ROUTES = [
         "operate",
         "Prometheus metrics",
         "process",
+        without_key=(
+            "it needs the scope operate: `gesta key create --scope operate`. A scrape without"
+            " a key goes to the health port: `gesta serve --health-port 8080`"
+        ),
         answer=str,
         gives="text/plain",
     ),

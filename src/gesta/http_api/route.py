@@ -133,6 +133,8 @@ class Route:
     also: Also | None = None
     #: What to send, for a body that is not a JSON object.
     object_hint: str = ""
+    #: What a caller without a key can do, if that is not to create one.
+    without_key: str = ""
     #: Without a choice the call affects the whole tenant; then a body is required, at least `{}`.
     is_broad: bool = False
     #: How much of a key's rate a call uses; a batch uses one for each request.

@@ -72,11 +72,13 @@ class HttpResponse:
 #: What a person can do about it.
 REMEDIES: dict[str, str] = {
     "private_address": (
-        ": the host is in a private network; to allow it, set allow_private, e.g."
-        " GESTA_ALLOW_PRIVATE=127.0.0.0/8"
+        ": the host is in a private network; to allow it, set GESTA_ALLOW_PRIVATE, e.g. to"
+        " 127.0.0.0/8, for the process that executes the request (the worker) and restart it"
     ),
     "unsendable": ": the URL or a header is not valid; a URL begins with https:// and names a host",
-    "plain_http": ": without https, gesta calls only hosts that allow_private names",
+    "plain_http": (
+        ": without https, gesta calls only hosts that GESTA_ALLOW_PRIVATE of the worker names"
+    ),
     "dns": ": the host name has no address; check the URL and the name server",
     "refused": ": no server accepts connections at this host and port",
     "unreachable": ": there is no network route to the host",

@@ -32,9 +32,11 @@ REMEDIES: dict[str, str] = {
     ),
     "tls": (
         ": the server does not offer STARTTLS, or its certificate is not valid; tls=none works"
-        " without it, for hosts that allow_private names"
+        " without it, for hosts that GESTA_ALLOW_PRIVATE of the worker names"
     ),
-    "plain_smtp": ": without TLS, gesta calls only hosts that allow_private names",
+    "plain_smtp": (
+        ": without TLS, gesta calls only hosts that GESTA_ALLOW_PRIVATE of the worker names"
+    ),
 }
 
 
