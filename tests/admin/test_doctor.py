@@ -135,7 +135,7 @@ def test_a_healthy_store_has_no_problems():
             {"undecided": 2, "undecided_since_ms": NOW - 7_200_000},
             "warn",
             "unknown",
-            "2 requests of all tenants wait for a person to resolve them, the oldest since 2 h ago",
+            "2 requests of all tenants wait for a person to resolve them, the oldest for 2 h",
         ),
         (
             {"undecided": 1, "undecided_since_ms": NOW - 7_200_000},
@@ -147,7 +147,7 @@ def test_a_healthy_store_has_no_problems():
             {"pauses": (Pause(EVERYTHING, "copied from gesta.db", NOW - 7_200_000, "ann"),)},
             "warn",
             "paused",
-            "everything, 2 h ago: copied from gesta.db",
+            "everything, for 2 h: copied from gesta.db",
         ),
         (
             {"dead_letters": 1},
@@ -165,7 +165,7 @@ def test_a_healthy_store_has_no_problems():
             },
             "bad",
             "subscription ledger",
-            "its handler has failed since 1 min ago, 5 events behind: position 5: ValueError: no",
+            "its handler has failed for 1 min, 5 events behind: position 5: ValueError: no",
         ),
         (
             {"checkpoints": (Checkpoint("subscription/ledger", 4),)},
@@ -418,7 +418,8 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
             {"due_at": NOW + 60_000},
             {"pause": PAUSE},
             (
-                f"flow:{FLOW} is paused since 2027-01-15 07:59:00.000Z (audit) (and it is not due"
+                f"flow {FLOW} of all tenants has been paused since 2027-01-15 07:59:00.000Z"
+                " (audit) (and it is not due"
                 " before 2027-01-15 08:01:00.000Z); to resume: gesta resume"
             ),
         ),
@@ -438,7 +439,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
         (
             {},
             {"is_erased": True, "pause": PAUSE},
-            f"when a worker takes it; flow:{FLOW} is paused since",
+            f"when a worker takes it; flow {FLOW} of all tenants has been paused since",
         ),
         (
             {},
@@ -574,7 +575,9 @@ async def test_the_facts_describe_the_running_engine(gesta):
         )
         await engine.admin.pause(flow=FLOW, reason="they are down")
         explanation = why_not_sent(await examine_request(engine.pipeline, view))
-        assert explanation.startswith(f"flow:{FLOW} is paused since 2027-01-15 08:00")
+        assert explanation.startswith(
+            f"flow {FLOW} of all tenants has been paused since 2027-01-15 08:00"
+        )
         assert "(they are down) (and it is not due before " in explanation
         assert explanation.endswith(f"; to resume: gesta resume --flow {FLOW}")
 

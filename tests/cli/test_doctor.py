@@ -65,7 +65,7 @@ def test_doctor_lists_what_waits_for_people_and_jobs_without_a_worker_are_a_prob
     [
         ("done", "completed: it was completed at "),
         ("rejected", "failed: it failed at "),
-        ("unknown", "unknown: its outcome is unknown since "),
+        ("unknown", "unknown: its outcome has been unknown since "),
         ("retry", "queued: no process runs on this store (and it is not due before "),
     ],
 )

@@ -7,6 +7,8 @@ from tests.cli.shop import APP, Note
 
 #: Pauses for everybody are for the store, and so is a limit of this process.
 ON_THE_STORE_ONLY = {
+    "test_a_flow_is_paused_and_resumed_with_or_without_the_option",
+    "test_the_list_of_pauses_names_each_scope_in_words",
     "test_pause_without_arguments_lists_what_is_paused",
     "test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_looking",
     "test_list_and_show_say_that_a_request_is_held_and_why",
@@ -78,8 +80,8 @@ def test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_lo
 def test_list_and_show_say_that_a_request_is_held_and_why(cli, request_id):
     cli("pause", "--tenant", "default", "--reason", "audit", "--app", APP)
     work()
-    assert "paused by tenant:default (audit)" in " ".join(cli("list", "--app", APP).out.split())
-    assert "paused by tenant:default (audit)" in cli("show", request_id, "--app", APP).out
+    assert "tenant default is paused (audit)" in " ".join(cli("list", "--app", APP).out.split())
+    assert "tenant default is paused (audit)" in cli("show", request_id, "--app", APP).out
     assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] == {
         "kind": "pause",
         "tenant": "default",
@@ -87,6 +89,29 @@ def test_list_and_show_say_that_a_request_is_held_and_why(cli, request_id):
     }
     cli("resume", "--tenant", "default", "--app", APP)
     assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] is None
+
+
+@pytest.mark.parametrize("named", [("shop.note",), ("--flow", "shop.note")], ids=" ".join)
+def test_a_flow_is_paused_and_resumed_with_or_without_the_option(cli, request_id, named):
+    made = cli("pause", *named, "--app", APP)
+    assert (made.code, made.out.strip()) == (0, "flow:shop.note"), made.err
+    assert cli("pause", *named, "--list", "--app", APP).code == 2
+    resumed = cli("resume", *named, "--app", APP)
+    assert (resumed.code, cli("pause", "--json", "--app", APP).items) == (0, []), resumed.err
+
+
+def test_a_flow_that_is_named_twice_is_refused(cli, request_id):
+    for verb in ("pause", "resume"):
+        twice = cli(verb, "shop.note", "--flow", "shop.other", "--app", APP)
+        assert (twice.code, "name the flow once" in twice.err) == (2, True), twice.err
+
+
+def test_the_list_of_pauses_names_each_scope_in_words(cli, request_id):
+    cli("pause", "--tenant", "default", "--credential", "shop.account/a", "--app", APP)
+    cli("pause", "shop.note", "--app", APP)
+    shown = " ".join(cli("pause", "--list", "--app", APP).out.split())
+    assert "flow shop.note of all tenants" in shown
+    assert "tenant:" not in shown
 
 
 def test_resume_lets_go_what_was_held(cli, request_id):
@@ -169,8 +194,8 @@ def test_a_misspelt_flow_is_refused_and_one_that_only_the_store_knows_is_not(cli
 
 def test_doctor_reports_a_tenants_pause_before_anything_is_held(cli):
     cli("pause", "--tenant", "acme", "--app", APP)
-    assert "tenant:acme" in cli("doctor", "--tenant", "acme", "--app", APP).out
-    assert "tenant:acme" not in cli("doctor", "--app", APP).out
+    assert "tenant acme" in cli("doctor", "--tenant", "acme", "--app", APP).out
+    assert "tenant acme" not in cli("doctor", "--app", APP).out
 
 
 def test_send_is_refused_when_too_much_is_waiting(cli, monkeypatch):

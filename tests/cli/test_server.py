@@ -116,7 +116,7 @@ def test_pauses_for_all_tenants_are_not_a_tenants(server, start):
         == "tenant:default flow:shop.note\n"
     )
     sent = start("submit", "shop.note", "{}", "--key", "k").end().out.strip()
-    assert "paused by tenant:default flow:shop.note (audit)" in " ".join(
+    assert "flow shop.note of tenant default is paused (audit)" in " ".join(
         start("show", sent).end().out.split()
     )
     assert start("resume", "--flow", "shop.note", "--tenant", "default").end().code == 0

@@ -10,6 +10,7 @@ from gesta.api_types.requests import EventRepresentation, HeldBy, RequestReprese
 from gesta.domain import events as e
 from gesta.domain.codec import event_types
 from gesta.domain.events import Event
+from gesta.domain.hold_words import hold_words
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.money import Money
 from gesta.domain.state import State
@@ -162,7 +163,7 @@ def describe(event: e.Event | None, at_ms: int, currency: str | None = None) -> 
 def _held(by: str) -> str:
     """`by` names a scope, as the list of pauses does."""
     _, refused, credential = by.partition("refused:")
-    return f"until {credential} changes" if refused else f"by a pause of {by}"
+    return f"until {credential} changes" if refused else f"by a pause of {hold_words(by)}"
 
 
 def _amount(minor: int, currency: str | None) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from gesta.api_types.config_commands import put_command
 from gesta.api_types.problem import ProblemRepresentation
 from gesta.api_types.structs import Asked, Representation
+from gesta.domain.hold_words import hold_words
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.domain.lifecycles import Status
 
@@ -71,7 +72,7 @@ class HeldBy(Representation, frozen=True, omit_defaults=True):
         """What holds the request, and what ends that."""
         reason, (kind, _, entity) = self.reason or "", (self.name or "").partition("/")
         if self.kind == "pause":
-            return f"paused by {self}" + (f" ({reason})" if reason else "")
+            return f"{hold_words(str(self))} is paused" + (f" ({reason})" if reason else "")
         if self.kind == "config":
             return reason.partition(": ")[2] or reason
         code, _, cause = reason.partition(": ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_answer, print_items
 from gesta.domain.events import Actor
+from gesta.domain.hold_words import hold_words
 from gesta.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 OfFlow = Annotated[
     str | None,
-    typer.Option("--flow", help="A flow, of all tenants or with --tenant of one."),
+    typer.Option("--flow", metavar="FLOW", help="A flow, of all tenants or with --tenant of one."),
 ]
 OfCredential = Annotated[
     str | None,
@@ -40,14 +42,32 @@ Listed = Annotated[
         ),
     ),
 ]
+Flow = Annotated[
+    str | None, typer.Argument(metavar="[FLOW]", help="A flow; the same as --flow FLOW.")
+]
 Everything = Annotated[bool, typer.Option("--everything", help="All flows of all tenants.")]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a pause covers."""
+
+    named: Flow = None
+    of_flow: OfFlow = None
+    credential: OfCredential = None
+    everything: Everything = False
+
+    @property
+    def flow(self) -> str | None:
+        """The flow, named with or without the option."""
+        if self.named is not None and self.of_flow is not None:
+            raise typer.BadParameter("name the flow once: FLOW or --flow FLOW")
+        return self.of_flow if self.named is None else self.named
 
 
 async def pause(
     call: Invocation,
-    flow: OfFlow = None,
-    credential: OfCredential = None,
-    everything: Everything = False,
+    choice: Choice,
     listed: Listed = False,
     reason: Annotated[str, typer.Option(help="The reason, shown with the pause.")] = "",
     by: By = None,
@@ -58,6 +78,7 @@ async def pause(
     Without options, or with --list, show the pauses of all tenants and those that hold jobs. With
     --list and --tenant, show every pause of that tenant.
     """
+    flow, credential, everything = choice.flow, choice.credential, choice.everything
     if listed and (flow is not None or credential is not None or everything or reason):
         raise typer.BadParameter(
             "--list only shows pauses; leave --flow, --credential, --everything and --reason out"
@@ -83,15 +104,14 @@ async def pause(
 
 async def resume(
     call: Invocation,
-    flow: OfFlow = None,
-    credential: OfCredential = None,
-    everything: Everything = False,
+    choice: Choice,
     by: By = None,
     as_json: Json = False,
 ) -> None:
     """Resume a flow, tenant or credential. `gesta doctor` shows the command for each pause."""
     from gesta.tenants.pauses import EVERYTHING, Scope
 
+    flow, credential, everything = choice.flow, choice.credential, choice.everything
     tenant = _tenant(call, flow, credential, everything=everything)
     if Scope(flow, tenant, credential) == EVERYTHING and not everything:
         shown = call.place.command("pause --list")
@@ -200,7 +220,7 @@ async def _list(backend: Backend, place: Target, *, as_json: bool) -> None:
         found,
         ("paused", "since (UTC)", "by", "reason", "held"),
         lambda one: (
-            one.scope,
+            hold_words(one.scope),
             moment(ms_of(one.since)),
             one.by or "",
             one.reason or "",

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gesta.domain.hold_words import hold_words
 from gesta.domain.outcome import Done, Outcome, clear_text
 from gesta.domain.state import State
 from gesta.errors import MissingExtra
@@ -252,6 +253,11 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
+def _given(**fields: str) -> dict[str, str]:
+    """The fields that have a value: an empty one says nothing in a log."""
+    return {name: value for name, value in fields.items() if value}
+
+
 class Telemetry:
     """The metrics and the log of one engine."""
 
@@ -307,8 +313,7 @@ class Telemetry:
             attempts=attempts,
             latencyMs=round(latency_ms, 1),
             outcome=type(outcome).__name__,
-            reason=reason,
-            detail=clear_text(outcome.detail),
+            **_given(reason=reason, detail=clear_text(outcome.detail)),
         )
 
     def status_changed(
@@ -328,6 +333,8 @@ class Telemetry:
             return
         if status == "unknown":
             what = "a person has to decide" if after.waits_for_a_person else "outcome unknown"
+        if what == "request held":
+            reason = hold_words(reason)
         own = {
             "tenant": after.tenant,
             "requestId": after.id,
@@ -338,8 +345,7 @@ class Telemetry:
             what,
             **own | ({} if tags is None else dict(tags())),
             attempts=after.attempts,
-            reason=reason,
-            detail=clear_text(after.detail),
+            **_given(reason=reason, detail=clear_text(after.detail)),
         )
 
     def disabled(self, tenant: str, kind: str, code: str, reason: str) -> None:

@@ -25,6 +25,7 @@ from gesta.admin.wording import (
     span,
     verb,
 )
+from gesta.domain.hold_words import hold_words
 from gesta.domain.ids import (
     FLOW,
     TENANT,
@@ -422,21 +423,23 @@ def _counts(jobs: Backlog, age_ms: int, place: Target) -> str:
 def _pauses(facts: Facts) -> Iterator[Finding]:
     for one in facts.pauses:
         reason = f": {one.reason}" if one.reason else ""
-        since = ago(one.since_ms, facts.now_ms)
-        about, status = "paused", f"{one.scope}, {since}{reason}"
+        lasted = span(facts.now_ms - one.since_ms)
+        about, status = "paused", f"{hold_words(str(one.scope))}, for {lasted}{reason}"
         advice = f"to resume: {how_to_resume(one.scope, facts.place)}"
         named = f"{one.scope.credential} of tenant {one.scope.tenant}"
         if one.kind == "config":
-            about, status = "missing", f"{named} is not stored; requests wait for it since {since}"
+            about = "missing"
+            status = f"{named} is not stored; requests have waited for it for {lasted}"
             advice = f"store it: {how_to_put(one.scope, facts.place)}"
         elif one.refusal is not None and one.reason.startswith(SECRET_MISSING):
-            about, status = "missing", f"{named} has no secret since {since}{reason}"
+            about, status = "missing", f"{named} has had no secret for {lasted}{reason}"
             advice = (
                 "set the variable and restart the program, or store the secret:"
                 f" {how_to_put(one.scope, facts.place)}"
             )
         elif one.refusal is not None:
-            about, status = "refused", f"the provider refuses {named} since {since}{reason}"
+            about = "refused"
+            status = f"the provider has refused {named} for {lasted}{reason}"
             advice = how_to_change(one.scope, facts.place)
         yield Finding("warn", about, status, advice)
 
@@ -444,13 +447,13 @@ def _pauses(facts: Facts) -> Iterator[Finding]:
 def _left_to_people(facts: Facts) -> Iterator[Finding]:
     place = facts.place
     if facts.undecided:
-        since = ago(facts.undecided_since_ms or facts.now_ms, facts.now_ms)
+        lasted = span(facts.now_ms - (facts.undecided_since_ms or facts.now_ms))
         yield Finding(
             "warn",
             "unknown",
             f"{count_of(facts.undecided, 'request')} of all tenants"
             f" {verb(facts.undecided, 'waits', 'wait')} for a person to resolve"
-            f" {verb(facts.undecided, 'it', 'them')}, the oldest since {since}",
+            f" {verb(facts.undecided, 'it', 'them')}, the oldest for {lasted}",
             f"{place.command('list --status unknown')}; "
             + place.command("resolve ID --succeeded --evidence TEXT")
             + OTHER_WORDS,
@@ -491,11 +494,11 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
         behind = facts.end - one.position
         lag = f"{count_of(behind, 'event')} behind" if behind else "up to date"
         if one.error:
-            since = ago(one.failed_at_ms or facts.now_ms, facts.now_ms)
+            lasted = span(facts.now_ms - (one.failed_at_ms or facts.now_ms))
             yield Finding(
                 "bad",
                 about,
-                f"its handler has failed since {since}, {lag}: {one.error}",
+                f"its handler has failed for {lasted}, {lag}: {one.error}",
                 "fix the handler; gesta keeps calling it",
             )
         elif one.name not in held and behind:
@@ -524,11 +527,11 @@ def _schedules(facts: Facts) -> Iterator[Finding]:
         last = f"last run at {moment(one.position)}"
         then = "" if due is None else f", next at {moment(due)}"
         if one.error:
-            since = ago(one.failed_at_ms or facts.now_ms, facts.now_ms)
+            lasted = span(facts.now_ms - (one.failed_at_ms or facts.now_ms))
             yield Finding(
                 "bad",
                 about,
-                f"its function has failed since {since}, {last}: {one.error}",
+                f"its function has failed for {lasted}, {last}: {one.error}",
                 "fix the function; gesta keeps calling it until the next due time",
             )
         elif not held:

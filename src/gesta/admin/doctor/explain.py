@@ -17,6 +17,7 @@ from gesta.admin.wording import (
     verb,
 )
 from gesta.api_types.config_commands import put_command
+from gesta.domain.hold_words import hold_words
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
 from gesta.flows.deferrals import SECRET_MISSING
@@ -74,7 +75,8 @@ def why_not_sent(facts: RequestFacts) -> str:
         return _ended(facts)
     if state.waits_for_a_person:
         return (
-            f"its outcome is unknown since {moment(state.updated_at)} ({_cause(state)}): it may"
+            f"its outcome has been unknown since {moment(state.updated_at)} ({_cause(state)}):"
+            " it may"
             " have been executed, and a person has to resolve it: " + _resolve(facts)
         )
     if facts.is_erased and not facts.is_leased:
@@ -244,23 +246,25 @@ def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
     if pause.refusal is not None:
         if pause.reason.startswith(SECRET_MISSING):
             return (
-                f"the credential {scope.credential} is missing since {moment(pause.since_ms)}"
+                f"the credential {scope.credential} has been missing since {moment(pause.since_ms)}"
                 f" ({ago(pause.since_ms, now_ms)}){why}{then}; set the variable and restart the"
                 f" program, or store it: {how_to_put(scope, place)}"
             )
         if pause.kind == "config":
             return (
-                f"{scope.credential} is not stored, and the request waits for it since"
+                f"{scope.credential} is not stored, and the request has waited for it since"
                 f" {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){then}; to store it:"
                 f" {how_to_put(scope, place)}"
             )
         return (
-            f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)}"
-            f" ({ago(pause.since_ms, now_ms)}){why}{then}; requests that use it are held until it"
+            f"the provider has refused the credential {scope.credential} since"
+            f" {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}{then}; requests that"
+            " use it are held until it"
             f" changes: {how_to_change(scope, place)}"
         )
     return (
-        f"{scope} is paused since {moment(pause.since_ms)}{why}{then}; to resume:"
+        f"{hold_words(str(scope))} has been paused since {moment(pause.since_ms)}{why}{then};"
+        " to resume:"
         f" {how_to_resume(scope, place)}"
     )
 
