@@ -18,6 +18,7 @@ from gesta.domain.commands import Rules
 from gesta.domain.ids import event_id
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
+from gesta.domain.stream_names import request_stream
 from gesta.errors import StoreError
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
 from gesta.requests.waiters import outcome_of
@@ -190,7 +191,7 @@ async def append_raw(
         event_id(engine.pipeline.process.ids.new_bytes(), 0), f"{flow}.{type_name}", data, meta
     )
     (verdict,) = await engine.pipeline.environment.stores.events.append(
-        [Append(f"{flow}.request-default-{request_id}", expected, (event,))]
+        [Append(request_stream(flow, "default", request_id), expected, (event,))]
     )
     assert isinstance(verdict, Appended), verdict
 

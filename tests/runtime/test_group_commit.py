@@ -120,3 +120,21 @@ async def test_no_caller_waits_for_ever_after_the_writer_was_cancelled(writer):
     assert all(future.cancelled() for future in waiting)
     writer.gate.set()
     assert await group.add(9) == "9"
+
+
+async def test_items_of_one_caller_are_answered_together_and_in_their_order(writer):
+    group = GroupCommit(writer.write, "test", limit=2)
+    before, together, after = group.add(0), group.add_all([1, 2, 3]), group.add(4)
+    assert await together == ["1", "2", "3"]
+    assert (await before, await after) == ("0", "4")
+    assert writer.batches == [[0, 1], [2, 3], [4]]
+
+
+async def test_an_error_in_one_of_their_batches_is_raised_for_all_items_of_one_caller(writer):
+    writer.errors = [OSError("full")]
+    group = GroupCommit(writer.write, "test", limit=2)
+    together, after = group.add_all([1, 2, 3]), group.add(4)
+    with pytest.raises(OSError, match="full"):
+        await together
+    assert await after == "4"
+    assert writer.batches == [[1, 2], [3, 4]]

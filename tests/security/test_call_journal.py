@@ -62,3 +62,14 @@ async def test_a_call_that_was_changed_or_is_gone_is_not_opened(events, journal)
     await append(events, PAID, b'{"attempt":1,"key":"k","call":"not base64!"}')
     assert await journal.read(PAID) is None
     assert await journal.read(replace(PAID, journal=2)) is None
+
+
+async def test_a_call_is_encrypted_without_waiting_once_the_key_of_its_tenant_was_read(
+    events, journal
+):
+    assert journal.encrypt_now(PAID, CALL) is None
+    await journal.encrypt(PAID, b"another")
+    box = journal.encrypt_now(PAID, CALL)
+    await append(events, PAID, encode(CallStarted(1, "key", call=box)))
+    assert CALL not in box
+    assert await journal.read(PAID) == CALL

@@ -97,10 +97,10 @@ async def test_a_lost_job_left_to_the_end_of_its_lease_is_not_kept_by_other_work
     await die(engine)
     start = Pool._start_attempt
 
-    def freeze(self, leased, view, payload):
-        start(self, leased, view, payload)
-        if leased.is_possibly_executed and not frozen:
-            frozen.append(leased)
+    def freeze(self, running):
+        start(self, running)
+        if running.leased.is_possibly_executed and not frozen:
+            frozen.append(running.leased)
             gesta.runtime._now_ms += 3_500
 
     monkeypatch.setattr(Pool, "_start_attempt", freeze)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
@@ -142,8 +142,9 @@ class Rendered(msgspec.Struct, frozen=True):
 
 
 Executor = Callable[[Any, "Attempt"], Awaitable[Outcome]]
-#: Makes the call of an intent, once: later attempts send the same.
-Render = Callable[[Any, "Attempt"], Awaitable[Rendered]]
+#: Makes the call of an intent, once: later attempts send the same. It has no effects. If it has to
+#: wait for nothing, it returns the call itself, and the calls of a batch are journalled together.
+Render = Callable[[Any, "Attempt"], Rendered | Coroutine[Any, Any, Rendered]]
 #: (payload, the tenant's config, its templates) → field → error.
 Check = Callable[[Any, "TenantConfig", Any], Awaitable[Mapping[str, str]]]
 

@@ -7,7 +7,7 @@ commit.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -27,7 +27,7 @@ from gesta.ports.transactions import Entry, Recording
 from gesta.requests.dispatch import job_for
 from gesta.requests.loader import Loader
 from gesta.requests.store_retry import StoreRetry
-from gesta.runtime.clock import sleep
+from gesta.runtime.clock import run_all, sleep
 from gesta.runtime.component import Process
 from gesta.runtime.group_commit import GroupCommit
 
@@ -57,6 +57,15 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     view: View
     events: Sequence[e.Event]
     settled: Settled | None
+
+
+class Given(NamedTuple):
+    """A command for a request, and the id of what caused it."""
+
+    view: View
+    command: Command
+    rules: Rules
+    causation_id: str
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -129,14 +138,8 @@ class Recorder:
             ):
                 if recording.settled == "active":
                     changed = view
-                elif (
-                    after.phase == "unknown"
-                    or after.held != view.state.held
-                    or (after.phase == "ended" and after.status not in lifecycle.success)
-                ):
-                    self._telemetry.status_changed(view.state, after, tags)
-                if lifecycle.counters and recording.settled != "active":
-                    self._count_movements(view.state.flow, lifecycle, events)
+                else:
+                    self._report(view.state, after, events, lifecycle, tags)
                 return Applied(changed, events, recording.settled)
             assert isinstance(recording.verdict, Stale)
             if tries >= TRIES and not insist:
@@ -147,10 +150,61 @@ class Recorder:
                 await sleep(self._runtime, self._runtime.chance() * 0.02)
         raise Busy(view.state.id, TRIES)
 
-    def _count_movements(self, flow: str, lifecycle: Lifecycle, events: Sequence[e.Event]) -> None:
-        for event in events:
-            if (counter := lifecycle.counters.get(type(event))) is not None:
-                self._telemetry.moved(flow, counter)
+    def _report(
+        self,
+        before: State,
+        after: State,
+        events: Sequence[e.Event],
+        lifecycle: Lifecycle,
+        tags: Callable[[], Mapping[str, str]] | None,
+    ) -> None:
+        """Log lines and metrics of a change that is on record."""
+        if (
+            after.phase == "unknown"
+            or after.held != before.held
+            or (after.phase == "ended" and after.status not in lifecycle.success)
+        ):
+            self._telemetry.status_changed(before, after, tags)
+        if lifecycle.counters:
+            for event in events:
+                if (counter := lifecycle.counters.get(type(event))) is not None:
+                    self._telemetry.moved(before.flow, counter)
+
+    async def apply_all(self, given: Sequence[Given]) -> list[Applied | None]:
+        """Decide and record the commands of several requests in one write; their jobs stay. The
+        store is asked again until it answers.
+
+        None: nothing follows from the command, or the stream has changed. `apply` decides again.
+        """
+        applied: list[Applied | None] = [None] * len(given)
+        entries: list[Entry] = []
+        changes: list[tuple[int, Sequence[e.Event]]] = []
+        for number, (view, command, rules, causation_id) in enumerate(given):
+            lifecycle = lifecycle_of(view.state.flow)
+            events = lifecycle.decide(view.state, command, rules)
+            cause = self._runtime.random_bytes(16)
+            after, append = self._append(view.state, events, cause, causation_id, ENGINE, lifecycle)
+            if append is not None:
+                entries.append(Entry(append, None, None, View(after, view.payload)))
+                changes.append((number, events))
+        recordings = await self._record_all(entries)
+        for (number, made), entry, recording in zip(changes, entries, recordings, strict=True):
+            if isinstance(recording.verdict, Appended):
+                assert entry.view is not None
+                before, after = given[number].view.state, entry.view.state
+                self._report(before, after, made, lifecycle_of(before.flow), None)
+                applied[number] = Applied(entry.view, made, None)
+        return applied
+
+    async def _record_all(self, entries: Sequence[Entry]) -> Sequence[Recording]:
+        if not entries:
+            return ()
+        try:
+            return await self._commit.add_all(entries)
+        except StoreError:
+            # Some may have been written: the store recognises them.
+            again = [self._again(entry, lambda _: None) for entry in entries]
+            return await run_all(again, "gesta-recorder")
 
     async def settle(
         self, settlement: Settlement | None, *, insist: bool = False

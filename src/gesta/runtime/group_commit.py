@@ -1,7 +1,7 @@
 """Group commit: items that arrive during a write form the next batch. No item waits for others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
 from typing import Generic, TypeVar
 
@@ -17,6 +17,27 @@ O = TypeVar("O")  # noqa: E741 -- what comes out
 WEIGHT_MAX = 8 * 1024 * 1024
 
 
+class _Together(Generic[O]):
+    """The answers to items that one caller added: its future is done once all are written.
+
+    GroupCommit uses it in the place of a future of each item.
+    """
+
+    __slots__ = ("_answers", "_count", "cancel", "done", "future", "set_exception")
+
+    def __init__(self, count: int) -> None:
+        self._answers: list[O] = []
+        self._count = count
+        self.future: asyncio.Future[list[O]] = asyncio.get_running_loop().create_future()
+        self.done, self.cancel = self.future.done, self.future.cancel
+        self.set_exception = self.future.set_exception
+
+    def set_result(self, answer: O) -> None:
+        self._answers.append(answer)
+        if len(self._answers) == self._count:
+            self.future.set_result(self._answers)
+
+
 class GroupCommit(Generic[I, O]):
     """`await add(item)` returns the item's own answer once its batch is written."""
 
@@ -27,7 +48,7 @@ class GroupCommit(Generic[I, O]):
         limit: int = 2_000,
     ) -> None:
         self._write, self._name, self._limit = write, name, limit
-        self._waiting: list[tuple[I, asyncio.Future[O], int]] = []
+        self._waiting: list[tuple[I, asyncio.Future[O] | _Together[O], int]] = []
         self._weight = 0
         self._writer: asyncio.Task[None] | None = None
         #: That of the writer. Asking for it costs more than the rest of `add`.
@@ -43,6 +64,17 @@ class GroupCommit(Generic[I, O]):
         self._waiting.append((item, future, weight))
         self._weight += weight
         return future
+
+    def add_all(self, items: Sequence[I]) -> asyncio.Future[list[O]]:
+        """The answers to all items, in their order; there is at least one item.
+
+        They may be written in several batches. After an error, some of them may have been written.
+        """
+        together: _Together[O] = _Together(len(items))
+        self._waiting += [(item, together, 0) for item in items]
+        if self._writer is None:
+            self._writer = spawn(self._write_all(), self._name)
+        return together.future
 
     async def _write_all(self) -> None:
         try:
@@ -65,7 +97,9 @@ class GroupCommit(Generic[I, O]):
         weights = accumulate(weight for _, _, weight in self._waiting[: self._limit])
         return max(1, sum(weight <= WEIGHT_MAX for weight in weights))
 
-    async def _write_batch(self, batch: list[tuple[I, asyncio.Future[O], int]]) -> None:
+    async def _write_batch(
+        self, batch: list[tuple[I, asyncio.Future[O] | _Together[O], int]]
+    ) -> None:
         try:
             answers = await self._write([item for item, _, _ in batch])
             for (_, future, _), answer in zip(batch, answers, strict=True):

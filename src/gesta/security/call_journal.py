@@ -21,6 +21,10 @@ class CallJournal:
         encrypted = await self._key_ring.encrypt(state.tenant, _name(state), state.intent, call)
         return encrypted.box
 
+    def encrypt_now(self, state: State, call: bytes) -> bytes | None:
+        """As `encrypt`, if the key of the tenant was read before; else None."""
+        return self._key_ring.box_now(state.tenant, _name(state), state.intent, call)
+
     async def read(self, state: State) -> bytes | None:
         """The journaled call of the open intent; None if it was changed or belongs to another
         request.

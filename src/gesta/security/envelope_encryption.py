@@ -119,14 +119,19 @@ class KeyRing:
 
     async def encrypt(self, tenant: str, name: str, version: int, secret: bytes) -> Encrypted:
         """A version of a secret, encrypted for the vault."""
-        key = self._data_keys.get(tenant) or await self._data_key(tenant)
+        if tenant not in self._data_keys:
+            await self._data_key(tenant)
+        box = self.box_now(tenant, name, version, secret)
+        assert box is not None
+        return Encrypted(tenant, name, version, box)
+
+    def box_now(self, tenant: str, name: str, version: int, secret: bytes) -> bytes | None:
+        """What `encrypt` makes of it, if the key of the tenant was read before; else None."""
+        key = self._data_keys.get(tenant)
+        if key is None:
+            return None
         nonce = self._random(NONCE_BYTES)
-        return Encrypted(
-            tenant,
-            name,
-            version,
-            nonce + key.encrypt(nonce, secret, _context(tenant, name, version)),
-        )
+        return nonce + key.encrypt(nonce, secret, _context(tenant, name, version))
 
     async def decrypt(self, encrypted: Encrypted) -> bytes | None:
         """The secret in clear text; None if it was changed in the store. It is not cached."""

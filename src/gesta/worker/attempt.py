@@ -8,7 +8,7 @@ does the call; requests/recorder.py appends the outcome and settles the job in o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from traceback import extract_tb
@@ -33,7 +33,7 @@ from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.smtp import Mail
 from gesta.ports.job_queue import LeasedJob, Release
 from gesta.ports.read_model import View
-from gesta.requests.recorder import Applied, Recorder, Settle, no_job
+from gesta.requests.recorder import Applied, Given, Recorder, Settle, no_job
 from gesta.runtime.clock import Runtime
 from gesta.runtime.component import STORE_PAUSE_SECONDS, Process
 from gesta.runtime.redaction import hide, scrub
@@ -87,6 +87,7 @@ class Running:
         "flow",
         "http",
         "is_abandoned",
+        "is_journaled",
         "key",
         "lease",
         "leased",
@@ -96,6 +97,8 @@ class Running:
         "payload",
         "readable",
         "rendered",
+        "started",
+        "started_ms",
         "task",
         "view",
     )
@@ -105,6 +108,9 @@ class Running:
     #: Which attempt of the request it is, and the key for the provider.
     number: int
     key: str
+    #: When it began, by the wall clock and by the monotonic one.
+    started_ms: int
+    started: float
 
     def __init__(self, leased: LeasedJob, view: View, readable: Readable, *, lease: Lease) -> None:
         """`readable` is the view's payload with its encrypted fields decrypted, or the reason why
@@ -132,6 +138,8 @@ class Running:
         self.cut_reason: str | None = None
         #: It was cancelled and does not end: its outcome was recorded without waiting for it.
         self.is_abandoned = False
+        #: Its call was journaled together with those of its batch: what is left is the call.
+        self.is_journaled = False
 
     @property
     def log_context(self) -> LogContext:
@@ -225,26 +233,22 @@ class Attempts:
 
     async def run(self, run: Running) -> None:
         """Bring one leased job to a recorded end."""
-        finding = self._examine(run)
-        if run.view.state.held and finding in ("execute", "reconcile"):
-            run.view = (await self._apply(run, ReleaseRequest(), no_job)).view
+        if not run.is_journaled:
             finding = self._examine(run)
-        if finding not in ("execute", "reconcile") and not await self._settle(run, finding):
-            return
-        self._prepare(run)
-        started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
+            if run.view.state.held and finding in ("execute", "reconcile"):
+                run.view = (await self._apply(run, ReleaseRequest(), no_job)).view
+                finding = self._examine(run)
+            if finding not in ("execute", "reconcile") and not await self._settle(run, finding):
+                return
+            self._prepare(run)
         try:
-            if run.view.state.source != OF_CALLERS and not run.asking:
-                await check_premise(run.view.state, self._recorder)
-            if run.flow.render is not None and run.obstacle is None:
-                await self._render(run, run.flow.render, started_ms)
-            if run.flow.journal and not await self._journal(run):
+            if not run.is_journaled and not await self._begin(run):
                 return
             executor = run.flow.reconcile if run.asking else run.flow.execute
             outcome = self._not_called(run, executor)
             if outcome is None:
                 assert executor is not None
-                outcome = await self._call(run, executor, self._attempt(run, started_ms))
+                outcome = await self._call(run, executor, self._attempt(run))
         except Postponed as postponed:
             if not run.is_abandoned:
                 await self._job_release.postponed(run, postponed)
@@ -257,20 +261,65 @@ class Attempts:
             settle = no_job if run.is_abandoned else settle_of(run.leased)
             await self._apply(run, decided.command, settle)
             return
-        latency_ms = (self._runtime.monotonic() - started) * 1000
+        latency_ms = (self._runtime.monotonic() - run.started) * 1000
         outcome = discreet(outcome, run.payload, run.config.opened)
         if has_private_texts(run.flow):
             outcome = await protected(outcome, run.flow, run.view, self._subject_keys)
         # Recorded first, then logged: an error in logging must not lose an outcome. The job of an
         # abandoned attempt was settled then, and another worker may hold it.
         settle = no_job if run.is_abandoned else settle_of(run.leased)
-        facts: dict[str, Any] = {"started_at": started_ms, **self._here}
+        facts: dict[str, Any] = {"started_at": run.started_ms, **self._here}
         if run.http is not None and (answer := run.http.last) is not None:
             facts["http_status"] = answer.status
         if not isinstance(outcome, Done):
             facts |= await self._texts(run)
         applied = await self._record(run, outcome, settle, called=run.obstacle is None, facts=facts)
         self._report(run, outcome, applied, latency_ms)
+
+    async def begin_all(self, runs: Sequence[Running]) -> None:
+        """Journal the calls of a batch in one write. `run` makes them.
+
+        Only calls that need nothing from a store and nothing decided first: for the others, `run`
+        does everything.
+        """
+        starting: list[Running] = []
+        given: list[Given] = []
+        for run in runs:
+            try:
+                start = self._start_of(run)
+            except Exception:  # noqa: BLE001, S112 -- `run` meets the same error and deals with it
+                continue
+            if start is not None:
+                starting.append(run)
+                given.append(Given(run.view, start, run.flow.rules, run.leased.job.id))
+        for run, applied in zip(starting, await self._recorder.apply_all(given), strict=True):
+            if applied is not None:
+                run.view, run.is_journaled = applied.view, True
+
+    def _start_of(self, run: Running) -> Start | None:
+        """The command that journals the call; None: that takes more than this."""
+        state = run.view.state
+        if (
+            self._examine(run) != "execute"
+            or run.flow.render is None
+            or state.held
+            or state.journal
+            or state.source != OF_CALLERS
+        ):
+            return None
+        self._prepare(run)
+        if run.obstacle is not None:
+            return None
+        run.attempt = self._attempt(run)
+        made = run.flow.render(run.payload, run.attempt)
+        if not isinstance(made, Rendered):
+            made.close()
+            return None
+        call = self.tools.journal.encrypt_now(state, made.call)
+        if call is None:
+            return None
+        run.rendered = made
+        return Start(run.key, {**made.facts, "call": call})
 
     async def abandon(self, run: Running) -> None:
         """Record an attempt that was cancelled and does not end.
@@ -317,9 +366,20 @@ class Attempts:
             # The lease must end: if it were renewed for other jobs, no worker would get this one.
             lease.lose("it ended before a job of another one that was lost")
 
+    async def _begin(self, run: Running) -> bool:
+        """Render and journal the call, where the flow requires it; False: there is nothing more to
+        do.
+        """
+        if run.view.state.source != OF_CALLERS and not run.asking:
+            await check_premise(run.view.state, self._recorder)
+        if run.flow.render is not None and run.obstacle is None:
+            await self._render(run, run.flow.render)
+        return not run.flow.journal or await self._journal(run)
+
     def _prepare(self, run: Running) -> None:
         """Decode the payload; find out whether anything prevents the call."""
         state = run.view.state
+        run.started_ms, run.started = self._runtime.now_ms(), self._runtime.monotonic()
         run.number = state.attempts if run.asking else state.attempts + 1
         run.key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
         if not isinstance(run.readable, bytes):
@@ -338,7 +398,7 @@ class Attempts:
 
             run.config = sandbox_config(run.config, run.flow, run.payload)
 
-    async def _render(self, run: Running, render: Render, started_ms: int) -> None:
+    async def _render(self, run: Running, render: Render) -> None:
         """The call of this intent: the journaled one, or a new one for the first attempt."""
         state = run.view.state
         if state.journal:
@@ -355,8 +415,9 @@ class Attempts:
             run.obstacle = BAD_JOURNAL
             return
         try:
-            run.attempt = self._attempt(run, started_ms)
-            run.rendered = await render(run.payload, run.attempt)
+            run.attempt = self._attempt(run)
+            made = render(run.payload, run.attempt)
+            run.rendered = made if isinstance(made, Rendered) else await made
         except AttemptEnded as ended:
             outcome = sound(ended.outcome)
             # Nothing was sent, whatever the flow says.
@@ -406,8 +467,8 @@ class Attempts:
             return Unknown("cannot_ask", "the flow no longer has a reconcile function")
         return None
 
-    def _attempt(self, run: Running, started_ms: int) -> Attempt:
-        state = run.view.state
+    def _attempt(self, run: Running) -> Attempt:
+        state, started_ms = run.view.state, run.started_ms
         if run.attempt is not None and run.rendered is not None:
             # Since it was rendered, only the journal was written.
             return replace(

@@ -66,6 +66,8 @@ class Pool:
         # The lease must be on disk before the call if an unknown request cannot be resent with the
         # same key.
         self._durable = any(flow.rules.on_unknown != "resend" for flow in flows.values())
+        #: Flows whose calls are rendered and journaled before they are made.
+        self._journaled = {flow.name for flow in flows.values() if flow.render is not None}
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
         #: A job may be ready, or a flow that was full has a free slot again.
         self._may_lease = Signal(process.runtime)
@@ -264,16 +266,34 @@ class Pool:
         """In parts: callers with new requests get their turns in between, so that the store has
         requests to write while these run.
         """
-        for number, (one, view, payload) in enumerate(ready):
-            if number and number % AT_A_TIME == 0:
+        for first in range(0, len(ready), AT_A_TIME):
+            if first:
                 await turn()
                 if self._is_stopping:
-                    await self._give_back([rest for rest, _, _ in ready[number:]])
+                    await self._give_back([rest for rest, _, _ in ready[first:]])
                     return
-            self._start_attempt(one, view, payload)
+            journaled: list[Running] = []
+            for one, view, payload in ready[first : first + AT_A_TIME]:
+                running = Running(one, view, payload, lease=self.lease)
+                if one.job.flow in self._journaled:
+                    journaled.append(running)
+                else:
+                    self._start_attempt(running)
+            if len(journaled) > 1:
+                self._start(self._begin_journaled(journaled))
+            elif journaled:
+                self._start_attempt(journaled[0])
 
-    def _start_attempt(self, leased: LeasedJob, view: View, payload: Readable) -> None:
-        running = Running(leased, view, payload, lease=self.lease)
+    async def _begin_journaled(self, journaled: Sequence[Running]) -> None:
+        """Journal the calls of these attempts together, then run each."""
+        try:
+            await self._attempts.begin_all(journaled)
+        except Exception as error:  # noqa: BLE001 -- each by itself
+            self._telemetry.crashed("journal of a batch", error)
+        for running in journaled:
+            self._start_attempt(running)
+
+    def _start_attempt(self, running: Running) -> None:
         running.task = spawn(self._run(running), "gesta-attempt")
         self._tasks.add(running.task)
 

@@ -5,7 +5,7 @@ once for each intent and journalled. `execute` and `look_up` use the journalled 
 account behind its code is another one by then, nothing is sent.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, assert_never
 
@@ -112,11 +112,27 @@ class Execution:
         self._gateways = {one.type: one for one in self.gateways}
         self._details, self.timeout_seconds = details, timeout_seconds
 
-    async def render(self, payload: Any, attempt: Attempt) -> Rendered:
-        """The call of a new intent, with what the lifecycle has to know about its gateway."""
+    def render(self, payload: Any, attempt: Attempt) -> Rendered | Coroutine[Any, Any, Rendered]:
+        """The call of a new intent, with what the lifecycle has to know about its gateway; a
+        coroutine if the vault has to be read.
+        """
+        code = attempt.facts.gateway
+        known = self._known(code, attempt)
+        keys = attempt.config.secrets_at_hand(GATEWAY, code, "api_key")
+        if keys is None:
+            return self.rendered(payload, attempt)
+        return self._rendered(payload, attempt, known, self._connection(code, known, keys, attempt))
+
+    async def rendered(self, payload: Any, attempt: Attempt) -> Rendered:
+        """As `render`, whatever it has to wait for."""
+        known, connection = await self._connect(attempt.facts.gateway, attempt)
+        return self._rendered(payload, attempt, known, connection)
+
+    def _rendered(
+        self, payload: Any, attempt: Attempt, known: _Account, connection: Connection
+    ) -> Rendered:
         funds: Funds = attempt.facts
-        code = funds.gateway
-        (gateway, account, limit), connection = await self._connect(code, attempt)
+        gateway, account, limit = known
         descriptor = gateway.descriptor(account)
         if attempt.test and not descriptor.has_fake:
             raise AttemptEnded(Rejected("no_fake", _NO_FAKE.format(account.type)))
@@ -144,7 +160,7 @@ class Execution:
             raise AttemptEnded(Rejected(error.reason, str(error))) from None
         facts = {
             "request_hash": call.request_hash,
-            "gateway": code,
+            "gateway": connection.code,
             "account": call.account,
             "key_seconds": 0.0 if descriptor.replays == "none" else call.resend_seconds,
             "can_look_up": bool(descriptor.look_up_by),
@@ -195,13 +211,20 @@ class Execution:
 
     async def _connect(self, code: str, attempt: Attempt) -> tuple[_Account, Connection]:
         """The account as it is now. The gateway compares it with that of the journalled call."""
-        known = attempt.config.derived((self, code), self._account, code)
+        known = self._known(code, attempt)
         keys = await attempt.config.secrets(GATEWAY, code, "api_key")
+        return known, self._connection(code, known, keys, attempt)
+
+    def _known(self, code: str, attempt: Attempt) -> _Account:
+        return attempt.config.derived((self, code), self._account, code)
+
+    def _connection(
+        self, code: str, known: _Account, keys: Sequence[str], attempt: Attempt
+    ) -> Connection:
         if not keys:
             detail = "the vault has no api_key"
             raise CredentialRefused(f"{GATEWAY}/{code}", SECRET_MISSING, detail)
-        connection = Connection(attempt.http, code, known.account, keys[0], self.timeout_seconds)
-        return known, connection
+        return Connection(attempt.http, code, known.account, keys[0], self.timeout_seconds)
 
 
 async def _throttle(answer: CallAnswer | LookUpAnswer, limit: Limit, attempt: Attempt) -> None:

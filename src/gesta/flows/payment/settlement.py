@@ -71,7 +71,7 @@ def flow(gateways: Sequence[Gateway] | None = None, *, timeout_seconds: float = 
 
     async def render(one: Settle, attempt: Attempt) -> Rendered:
         await _check_total(one, attempt)
-        return await execution.render(one, attempt)
+        return await execution.rendered(one, attempt)
 
     made = transaction_flow(
         NAME,

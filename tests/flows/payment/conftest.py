@@ -1,0 +1,1 @@
+from tests.fixtures import ports  # noqa: F401

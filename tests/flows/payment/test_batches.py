@@ -1,0 +1,119 @@
+"""Payments that are started together: their calls are journalled in one write, before the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gesta import Engine, Money, Request
+from gesta.domain.transaction.events import CallStarted
+from gesta.flows import card
+from gesta.ports.transactions import Entry
+from gesta.testing.plugin import Harness
+from tests.world import Ports, append_raw, pass_time
+
+ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
+STEPS = ["TransactionCreated", "AttemptStarted", "Completed"]
+
+
+@pytest.fixture
+async def shop(gesta: Harness, ports: Ports):
+    running = Engine("memory:", flows=[card.flow()])
+    await running.start()
+    await running.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+    # The keys of the tenant and of the account are read with the first payment.
+    await running.submit(sale("1.00"))
+    await gesta.settle()
+    yield running
+    await running.stop()
+
+
+def sale(amount: str, gateway: str = "stripe-eu") -> card.Payment:
+    return card.Sale(Money(amount, "EUR"), source="pm_1", gateway=gateway)
+
+
+async def submit(shop: Engine, count: int = 5) -> list[Request]:
+    made = await shop.submit_many([sale(f"{number}.00") for number in range(2, count + 2)])
+    return [one for one in made if isinstance(one, Request)]
+
+
+async def steps(shop: Engine, request: Request) -> list[str]:
+    return [name.split(".")[-2] for name, _, _ in await shop.history(request.id)]
+
+
+def started(entries: list[Entry]) -> list[CallStarted]:
+    new = [one for entry in entries if entry.append for one in entry.append.events]
+    events = [one.known.event for one in new if one.known is not None]
+    return [one for one in events if isinstance(one, CallStarted)]
+
+
+def keys(gesta: Harness) -> list[str]:
+    """Of the payments after the first."""
+    return [one.id for one in gesta.sandbox.stripe.effects][1:]
+
+
+async def test_the_calls_of_a_batch_are_journalled_in_one_write_before_the_first_is_made(
+    gesta, ports, shop
+):
+    writes: list[list[CallStarted]] = []
+
+    async def look(original: Any, entries: list[Entry]) -> Any:
+        if started(entries):
+            writes.append(started(entries))
+            assert keys(gesta) == []
+        answer = await original(entries)
+        assert not started(entries) or keys(gesta) == []
+        return answer
+
+    ports.transactions.replace("record", look)
+    requests = await submit(shop)
+    await gesta.settle()
+    assert [len(write) for write in writes] == [len(requests)]
+    assert all(one.call and one.request_hash and one.account for one in writes[0])  # B4
+    assert keys(gesta) == [one.key for one in writes[0]]
+    assert keys(gesta) == [f"default:{request.id}:sale:1" for request in requests]
+    assert [await steps(shop, request) for request in requests] == [STEPS] * len(requests)
+
+
+@pytest.mark.parametrize("answer_lost", [True, False])
+async def test_a_failed_write_of_a_batch_is_repeated_and_each_payment_is_called_once(
+    gesta, ports, shop, answer_lost
+):
+    ports.transactions.fail("record", answer_lost=answer_lost)
+    requests = await submit(shop)
+    await pass_time(gesta, 5)
+    assert [await steps(shop, request) for request in requests] == [STEPS] * len(requests)
+    assert sorted(keys(gesta)) == sorted(f"default:{request.id}:sale:1" for request in requests)
+
+
+async def test_a_payment_whose_stream_has_changed_is_not_called_and_the_others_are(
+    gesta, ports, shop
+):
+    requests: list[Request] = []
+
+    async def cancel_one(original: Any, entries: list[Entry]) -> Any:
+        if started(entries):
+            ports.transactions.heal()
+            # As another process writes it.
+            name, change = "TransactionUpdated.v1", b'{"change":"cancel_requested"}'
+            await append_raw(shop, requests[1].id, 1, name, change, flow=card.NAME)
+        return await original(entries)
+
+    ports.transactions.replace("record", cancel_one)
+    requests += await submit(shop)
+    await gesta.settle()
+    others = [request for request in requests if request is not requests[1]]
+    assert await requests[1].status() == "cancelled"
+    assert [await steps(shop, request) for request in others] == [STEPS] * len(others)
+    assert keys(gesta) == [f"default:{request.id}:sale:1" for request in others]
+
+
+async def test_a_payment_that_cannot_be_rendered_does_not_disturb_its_batch(gesta, shop):
+    await shop.admin.put_config("payment.gateway", "other", ACCOUNT | {"type": "unheard_of"})
+    payments = [sale("2.00"), sale("3.00", "other"), sale("4.00"), sale("5.00", "gone")]
+    made = [one for one in await shop.submit_many(payments) if isinstance(one, Request)]
+    await pass_time(gesta, 5)
+    assert keys(gesta) == [f"default:{made[at].id}:sale:1" for at in (0, 2)]
+    assert [await made[at].status() for at in (0, 2)] == ["completed"] * 2
+    assert "AttemptStarted" not in [*await steps(shop, made[1]), *await steps(shop, made[3])]
