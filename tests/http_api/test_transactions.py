@@ -49,6 +49,10 @@ async def test_authorize_capture_and_refund_over_http(api):
     assert (opened.status, opened.body["status"]) == (202, "queued")
     shown = await ended(api, key, tx)
     assert (shown["status"], shown["captured"]) == ("captured", {"amount": "20.00", **EUR})
+    assert shown["balances"] == {
+        "payer": {"amount": "-20.00", **EUR},
+        "gateway": {"amount": "20.00", **EUR},
+    }
     again = await api.call("POST", f"/v1/requests/{tx}/capture", body, key=key)
     assert (again.status, again.body["status"]) == (200, "captured")
     await api.call("POST", f"/v1/requests/{tx}/refund", {"key": "r-1"}, key=key)

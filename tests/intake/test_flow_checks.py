@@ -7,11 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from gesta import Done, Engine, InvalidRequest
+from gesta.flows import webhook
 from gesta.flows.flow import ConfigBody
 from gesta.intake.submit import Invalid
 from gesta.intake.submit_options import Options
 from gesta.ports.event_store import Append
 from gesta.ports.outbox import Raw
+from gesta.runtime.settings import Settings
 from gesta.tenants.config import TenantConfig
 from gesta.tenants.templates.templates import Templates
 from tests.world import FLOW, URL, Note, Provider, all_events, let_run, note_flow, result
@@ -120,3 +122,34 @@ async def test_what_came_through_an_outbox_is_checked_too(gesta, checking):
         assert isinstance(good, Append)
         assert isinstance(bad, Invalid)
         assert bad.errors == ERRORS
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed", "codes"),
+    [
+        ("https://10.0.0.7/hooks", (), ["private_address"]),
+        ("https://localhost:8443/hooks", (), ["private_address"]),
+        ("https://[::1]/hooks", (), ["private_address"]),
+        ("http://10.0.0.7/hooks", ("10.0.0.0/8",), []),
+        ("http://93.184.216.34/hooks", (), ["plain_http"]),
+        ("https://93.184.216.34/hooks", (), []),
+        # Only the worker resolves names.
+        ("https://inside.example/hooks", (), []),
+    ],
+)
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "declared"])
+async def test_submit_warns_of_an_address_that_the_worker_may_not_call(
+    tmp_path, url, allowed, codes, is_stored
+):
+    settings = Settings(url=f"sqlite:///{tmp_path / 'gesta.db'}", allow_private=allowed)
+    secret = f"whsec_{'A' * 32}"
+    flow = webhook.flow() if is_stored else webhook.flow(url, secret)
+    async with Engine(settings=settings, flows=[flow], work=False) as engine:
+        if is_stored:
+            fields = {"url": url, "secret": secret}
+            await engine.admin.put_config("webhook.endpoint", "default", fields)
+        request = await engine.submit(webhook.Message(type="order.paid", data={}))
+        assert [one.code for one in request.warnings] == codes
+        assert all("GESTA_ALLOW_PRIVATE" in one.message for one in request.warnings)
+        tried = await engine.submit(webhook.Message(type="order.paid", data={}), test=True)
+        assert tried.warnings == ()

@@ -37,7 +37,7 @@ def transaction_representation(state: State) -> TransactionRepresentation:
         unknown_since=iso(state.attempted_from) if is_unknown else None,
         reason=state.reason or None,
         capture_before=None if funds.capture_before is None else iso(funds.capture_before),
-        balances=funds.balances,
+        balances={account: funds.money(minor) for account, minor in funds.balances.items()},
     )
 
 

@@ -93,6 +93,7 @@ class RequestRepresentation(Representation, frozen=True):
     tenant: str
     status: Status
     key: str | None
+    #: How many attempts it has had, those before a redrive included.
     attempt_count: int
     reason: str | None
     detail: str | None
@@ -166,7 +167,10 @@ class AttemptRepresentation(msgspec.Struct, rename="camel"):
 
 
 class SubmitWarning(Representation, frozen=True):
-    """Why an accepted request will be held. `code` is stable, `message` is for people."""
+    """Why an accepted request will be held, or will probably fail.
+
+    `code` is stable, `message` is for people.
+    """
 
     code: str
     message: str

@@ -72,8 +72,8 @@ class TransactionRepresentation(Representation, frozen=True):
     reason: str | None
     #: An authorization ends then.
     capture_before: str | None
-    #: Account → balance in the smallest unit of the currency; they sum to zero.
-    balances: dict[str, int]
+    #: Account → balance; they sum to zero, and an account with nothing is left out.
+    balances: dict[str, Money]
 
 
 class Reconcile(Asked, frozen=True):

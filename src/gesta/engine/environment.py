@@ -58,6 +58,8 @@ class Environment:
     mail: MailTransport = field(default_factory=NoMail)
     #: Where inbound events pass through; None: they do not leave the store.
     boundary: BoundaryQueue | None = None
+    #: Which addresses may be called; None: the network is not real.
+    guard: PrivateAddressGuard | None = None
 
 
 Wire = Callable[[Settings], Awaitable[Environment]]
@@ -93,6 +95,7 @@ async def wire_really(settings: Settings) -> Environment:
         renderer=renderer,
         mail=mail,
         boundary=boundary,
+        guard=guard,
     )
 
 

@@ -195,6 +195,7 @@ class Pipeline:
                 self.config,
                 self._templates,
                 executed=work.taken_of(self.flows) if "worker" in work.parts else (),
+                guard=self.environment.guard,
             ),
             process=self.process,
         )

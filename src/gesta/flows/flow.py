@@ -176,6 +176,9 @@ class Flow:
     target: Callable[[Any], str] | None = None
     #: `kind/code` of the tenant's config that a payload uses, so that it can be paused; None: none.
     credential: Callable[[Any], str | None] | None = None
+    #: The URL that a payload's request calls, if it is known at submit: a warning says that its
+    #: address is not allowed.
+    url: Callable[[Any, TenantConfig], str | None] | None = None
     #: `kind/code` → the parts of a credential that the program declares, `env:NAME` or literal.
     #: After a refusal, a process that declares another one tries again.
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

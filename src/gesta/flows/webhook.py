@@ -143,6 +143,12 @@ def flow(
     """
     declared = None if url is None else _declared(url, secret)
 
+    def url_of(message: Message, config: TenantConfig) -> str | None:
+        body = getattr(config.find(ENDPOINT, message.endpoint), "body", None)
+        if isinstance(body, Endpoint):
+            return body.url
+        return declared.url if declared is not None and message.endpoint == DEFAULT else None
+
     def target(message: Message) -> str:
         return (
             masked_host(declared.url)
@@ -165,6 +171,7 @@ def flow(
         target=target,
         clear_texts=True,
         credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
+        url=url_of,
         declared=(
             {}
             if declared is None

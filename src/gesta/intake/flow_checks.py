@@ -1,12 +1,16 @@
 """Checks of a payload against the tenant's config, before the request is accepted: errors refuse
-it, warnings say why it will be held.
+it, warnings say why it will be held or fail.
 """
 
 from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from gesta.api_types.requests import SubmitWarning
+from gesta.domain.hold_words import hold_words
 from gesta.flows.deferrals import missing_text
 from gesta.flows.flow import Flow, Payload
+from gesta.outbound.address_guard import PrivateAddressGuard
 from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.pauses import NOT_SET
 from gesta.tenants.templates.templates import Templates
@@ -22,9 +26,11 @@ class FlowChecks:
         templates: Callable[[TenantConfig], Templates],
         *,
         executed: Iterable[str],
+        guard: PrivateAddressGuard | None,
     ) -> None:
         """`executed`: the flows that a worker of this process executes."""
         self._config, self._templates, self._executed = config, templates, frozenset(executed)
+        self._guard = guard
         self._ready: dict[str, tuple[TenantConfig, Templates]] = {}
 
     async def errors(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
@@ -43,12 +49,36 @@ class FlowChecks:
         return dict(await flow.check(payload, *self._of(tenant)))
 
     def may_warn(self, flow: Flow) -> bool:
-        return flow.credential is not None or not self._config.pauses.is_empty
+        return (
+            flow.credential is not None or flow.url is not None or not self._config.pauses.is_empty
+        )
 
     async def warnings(
         self, flow: Flow, payload: Payload, tenant: str, *, test: bool
     ) -> tuple[SubmitWarning, ...]:
-        """Why a request will be held, as far as this process has read."""
+        """Why a request will be held or fail, as far as this process has read."""
+        held = await self._held(flow, payload, tenant, test=test)
+        # A test reaches only the sandbox.
+        return held if test else held + self._not_allowed(flow, payload, tenant)
+
+    def _not_allowed(self, flow: Flow, payload: Payload, tenant: str) -> tuple[SubmitWarning, ...]:
+        """A URL with an address instead of a name, if this process may not call the address."""
+        if flow.url is None or self._guard is None:
+            return ()
+        url = flow.url(payload, self._of(tenant)[0])
+        scheme, host = _address(url or "")
+        refusal = self._guard.refusal(host, scheme) if host else None
+        if refusal is None:
+            return ()
+        text = (
+            f"the request will fail ({refusal}): this process may not call {host}. Set"
+            " GESTA_ALLOW_PRIVATE for the process that executes it (the worker) and restart it"
+        )
+        return (SubmitWarning(refusal, text),)
+
+    async def _held(
+        self, flow: Flow, payload: Payload, tenant: str, *, test: bool
+    ) -> tuple[SubmitWarning, ...]:
         # A test uses stand-ins for secrets and missing config.
         credential = None if test else _credential(flow, payload)
         pauses = self._config.pauses
@@ -57,7 +87,9 @@ class FlowChecks:
         ):
             code = {"pause": "paused", "credential": "credential_refused"}.get(pause.kind)
             reason = f": {pause.reason}" if pause.reason else ""
-            text = f"the request is held by {pause.scope}{reason}"
+            words = hold_words(str(pause.scope))
+            cause = f"a pause of {words}" if pause.kind == "pause" else words
+            text = f"the request is held because of {cause}{reason}"
             return (SubmitWarning(code or "config_missing", text),)
         if credential is None:
             return ()
@@ -89,6 +121,16 @@ class FlowChecks:
         # Secrets that an earlier check opened would only accumulate here.
         known[0].opened.clear()
         return known
+
+
+def _address(url: str) -> tuple[str, str]:
+    """Scheme and address of a URL; no address if it has a name, which only the worker resolves."""
+    try:
+        parts = urlsplit(url)
+        host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""
+        return parts.scheme, str(ip_address(host))
+    except ValueError:
+        return "", ""
 
 
 def _credential(flow: Flow, payload: Payload) -> str | None:
