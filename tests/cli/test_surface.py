@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from gesta import errors
 from gesta.cli.command import exit_code
-from gesta.cli.main import COMMANDS, GROUPS
+from gesta.cli.main import COMMANDS, GROUPS, build
 from gesta.domain.commands import CommandRefused as DomainRefused
 from gesta.domain.state import State
 from gesta.runtime.settings import NAMES
@@ -217,3 +219,20 @@ def test_help_shows_flags_without_a_type(cli):
         assert (answer.code, "bool" in answer.out.lower()) == (0, False)
     for option in ("--url", "--server", "--tenant", "--json", "--app"):
         assert option in cli("--help").out
+
+
+def test_help_names_every_value_instead_of_its_type():
+    unnamed = [
+        f"{' '.join(path)} {one.opts[-1]}"
+        for path, command in commands_of(build(), ())
+        for one in command.params
+        if one.metavar is None and not getattr(one, "is_flag", False)
+    ]
+    assert unnamed == []
+
+
+def commands_of(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group with the words that lead to it."""
+    yield path, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from commands_of(one, (*path, name))

@@ -37,7 +37,7 @@ async def test_dead_letters_are_listed_in_pages_and_shown(api):
     shown = await api.call("GET", f"/v1/dead-letters/{ids[0]}", key=key)
     assert shown.body == first["items"][0]
     failure = shown.body["failure"]
-    assert (failure["reason"], failure["attempts"]) == ("said_no", 1)
+    assert (failure["reason"], failure["attemptCount"]) == ("said_no", 1)
     assert failure["at"] < failure["keptUntil"]
     for query, count in (
         ("reason=said_no", 3),

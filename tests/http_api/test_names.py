@@ -160,7 +160,7 @@ FIELDS: dict[Any, str] = {
     requests.Submitted: "id flow verdict request warnings",
     requests.BatchResult: "verdict id flow problem warnings",
     requests.Decided: "id flow status",
-    decisions.Failure: "reason detail at attempts keptUntil",
+    decisions.Failure: "reason detail at attemptCount keptUntil",
     decisions.DeadLetter: (
         "id flow tenant status key attemptCount reason detail providerId targetId inDoubt "
         "cancelRequested operation intent priority createdAt updatedAt dueAt expiresAt "
@@ -202,7 +202,7 @@ FIELDS: dict[Any, str] = {
         "expiresAt priority cancelRequested operation amount"
     ),
     work.Extended: "leaseUntil cancelRequested",
-    work.Recorded: "flow id status attempts reason nextAttemptAt",
+    work.Recorded: "flow id status attemptCount reason nextAttemptAt",
     problem.ProblemRepresentation: "type title status code detail errors requestId flows now",
     structs.ListOf: "items next",
 }

@@ -111,7 +111,7 @@ async def test_work_goes_out_is_extended_seen_again_reported_and_on_record(house
         "flow": "warehouse.pick",
         "id": request_id,
         "status": "completed",
-        "attempts": 1,
+        "attemptCount": 1,
         "reason": None,
         "nextAttemptAt": None,
     }
@@ -144,7 +144,7 @@ async def test_a_retryable_failure_comes_back_and_a_final_one_does_not(house):
     (second,) = (await leased(house, key)).body["items"]
     assert (second["id"], second["attempt"], second["key"]) == (request_id, 2, first["key"])
     final = await report(house, key, second, type="recordFailed", reason="no_stock", attempts=2)
-    assert (final.status, final.body["status"], final.body["attempts"]) == (200, "failed", 2)
+    assert (final.status, final.body["status"], final.body["attemptCount"]) == (200, "failed", 2)
     events = (await house.call("GET", here(first, "events"), key=key)).body["items"]
     assert events[-1]["actor"].startswith("key:")
 
@@ -160,7 +160,7 @@ async def test_without_a_report_the_work_goes_to_another_and_the_late_one_hears_
     assert (present["id"], present["attempt"], present["key"]) == (late["id"], 2, late["key"])
     lost = await report(house, key, late, type="recordFailed", reason="nobody_home")
     assert (lost.status, lost.body["code"]) == (409, "lease_lost")
-    assert lost.body["now"] == {"status": "unknown", "reason": "no_report", "attempts": 1}
+    assert lost.body["now"] == {"status": "unknown", "reason": "no_report", "attemptCount": 1}
     assert (
         await house.call("POST", here(late, "lease"), {"token": late["token"]}, key=key)
     ).status == 409

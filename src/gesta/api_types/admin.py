@@ -10,7 +10,8 @@ from gesta.domain.outcome import UnknownPolicy
 class FlowRepresentation(Representation, frozen=True):
     """`payload` is a JSON schema; fields with `x-personal` are stored encrypted.
 
-    `external`: external workers execute it, by POST /v1/flows/{flow}/work.
+    `external`: external workers execute it, by POST /v1/flows/{flow}/work. `attempts` is how many
+    attempts a request may have.
     """
 
     name: str

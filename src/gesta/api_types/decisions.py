@@ -12,7 +12,7 @@ class Failure(Representation, frozen=True):
     reason: str
     detail: str | None
     at: str
-    attempts: int
+    attempt_count: int
     kept_until: str
 
 

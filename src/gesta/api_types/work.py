@@ -50,7 +50,7 @@ class Recorded(Representation, frozen=True):
     flow: str
     id: str
     status: str
-    attempts: int
+    attempt_count: int
     reason: str | None
     #: When the request can be leased again.
     next_attempt_at: str | None

@@ -3,12 +3,13 @@
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 import typer
 
 from gesta.domain.durations import parse_duration
+from gesta.domain.lifecycles import Status
 from gesta.errors import BadInput
 from gesta.runtime.settings import resolve_reference
 
@@ -48,6 +49,8 @@ Id = Annotated[
     str,
     typer.Argument(metavar="ID", help="Id of the request, or the key it was submitted with."),
 ]
+IN_STATUS = f"In this status: {', '.join(get_args(Status))}."
+InStatus = Annotated[Status | None, typer.Option(metavar="STATUS", help=IN_STATUS)]
 Cursor = Annotated[
     str | None,
     typer.Option("--cursor", metavar="CURSOR", help="Continue after this cursor of a list."),

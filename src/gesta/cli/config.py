@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gesta.engine.engine import Engine
     from gesta.flows.flow import ConfigBody
 
-ConfigKind = Annotated[str, typer.Argument(help="The kind, e.g. webhook.endpoint.")]
-Code = Annotated[str, typer.Argument(help="Your own name for it.")]
+ConfigKind = Annotated[str, typer.Argument(metavar="KIND", help="The kind, e.g. webhook.endpoint.")]
+Code = Annotated[str, typer.Argument(metavar="CODE", help="Your own name for it.")]
 Fields = dict[str, Any]
 
 

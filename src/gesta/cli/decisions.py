@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import typer
 
-from gesta.cli.arguments import Ttl, time_or_age
+from gesta.cli.arguments import IN_STATUS, Ttl, time_or_age
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import (
@@ -110,7 +110,7 @@ class Choice:
         typer.Argument(metavar="[ID]", help="Id or key of one request; or use the filters below."),
     ] = None
     flow: Annotated[str | None, _filter("--flow", "FLOW", "Requests of this flow.")] = None
-    status: Annotated[Status | None, _filter("--status", None, "Requests in this status.")] = None
+    status: Annotated[Status | None, _filter("--status", "STATUS", IN_STATUS)] = None
     reason: Annotated[str | None, _filter("--reason", "REASON", "With this reason.")] = None
     target: Target = None
     template: Template = None

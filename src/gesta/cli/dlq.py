@@ -138,7 +138,7 @@ async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -
                     "key": letter.key or "",
                     "reason": failure.reason,
                     "message": failure.detail or "",
-                    "attempts": str(failure.attempts),
+                    "attempts": str(failure.attempt_count),
                     "failed": failure.at,
                     "kept until": failure.kept_until,
                 }
@@ -189,5 +189,5 @@ def _row(letter: DeadLetter) -> tuple[str, ...]:
     from gesta.admin.wording import count_of, joined
 
     failure = letter.failure
-    why = joined(failure.reason, failure.detail or "", count_of(failure.attempts, "attempt"))
+    why = joined(failure.reason, failure.detail or "", count_of(failure.attempt_count, "attempt"))
     return letter.id, letter.flow, failure.at[:16].replace("T", " "), letter.key or "", why

@@ -69,7 +69,9 @@ async def pause(
     call: Invocation,
     choice: Choice,
     listed: Listed = False,
-    reason: Annotated[str, typer.Option(help="The reason, shown with the pause.")] = "",
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, shown with the pause.")
+    ] = "",
     by: By = None,
     as_json: Json = False,
 ) -> None:

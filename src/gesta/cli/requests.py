@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from gesta.cli.arguments import Cursor, Ttl, duration, json_document, point_in_time
+from gesta.cli.arguments import Cursor, InStatus, Ttl, duration, json_document, point_in_time
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import (
@@ -22,7 +22,6 @@ from gesta.cli.output import (
     table,
     tell,
 )
-from gesta.domain.lifecycles import Status
 from gesta.errors import InvalidRequest, OutcomeTimeout
 
 if TYPE_CHECKING:
@@ -39,7 +38,8 @@ class Delivery:
     """The options of a request, beside its payload."""
 
     key: Annotated[
-        str | None, typer.Option(help="Your own name for it: the same key is executed once.")
+        str | None,
+        typer.Option(metavar="KEY", help="Your own name for it: the same key is executed once."),
     ] = None
     deliver_at: Annotated[
         datetime | None,
@@ -50,12 +50,14 @@ class Delivery:
         ),
     ] = None
     ttl: Ttl = None
-    priority: Annotated[int, typer.Option(help="1 (most urgent) to 10.")] = 5
+    priority: Annotated[int, typer.Option(metavar="N", help="1 (most urgent) to 10.")] = 5
 
 
 async def submit(
     call: Invocation,
-    flow: Annotated[str, typer.Argument(help="The flow, e.g. notification.webhook.")],
+    flow: Annotated[
+        str, typer.Argument(metavar="FLOW", help="The flow, e.g. notification.webhook.")
+    ],
     payload: Annotated[
         str,
         typer.Argument(
@@ -161,7 +163,7 @@ async def _end(
 async def list_requests(
     call: Invocation,
     flow: Annotated[str | None, typer.Option(metavar="FLOW", help="Requests of this flow.")] = None,
-    status: Annotated[Status | None, typer.Option(help="Requests in this status.")] = None,
+    status: InStatus = None,
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Requests submitted with this key.")
     ] = None,

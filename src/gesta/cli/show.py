@@ -165,8 +165,12 @@ def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> s
 
 async def tail(
     call: Invocation,
-    flow: Annotated[str | None, typer.Option(help="Only events of this flow.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many events.")] = None,
+    flow: Annotated[
+        str | None, typer.Option(metavar="FLOW", help="Only events of this flow.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Stop after this many events.")
+    ] = None,
     as_json: JsonLines = False,
 ) -> None:
     """Follow new events until Ctrl-C."""

@@ -22,11 +22,14 @@ _PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
 async def preview(
     call: Invocation,
     code: Annotated[
-        str | None, typer.Argument(help="The stored template. Leave it out with --source.")
+        str | None,
+        typer.Argument(metavar="[CODE]", help="The stored template. Leave it out with --source."),
     ] = None,
     locale: Annotated[
         str | None,
-        typer.Option("--locale", help="For this locale, or the nearest one that is stored."),
+        typer.Option(
+            "--locale", metavar="LOCALE", help="For this locale, or the nearest one that is stored."
+        ),
     ] = None,
     data: Annotated[
         str,
@@ -35,7 +38,8 @@ async def preview(
         ),
     ] = "{}",
     part: Annotated[
-        str | None, typer.Option("--part", help="Only subject, text, html, mjml or blocks.")
+        str | None,
+        typer.Option("--part", metavar="PART", help="Only subject, text, html, mjml or blocks."),
     ] = None,
     source: Annotated[
         list[str] | None,

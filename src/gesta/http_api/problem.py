@@ -99,7 +99,7 @@ def problem_of(error: e.GestaError) -> Problem | None:
             now = {
                 "status": error.state.status,
                 "reason": error.state.reason,
-                "attempts": error.state.attempts,
+                "attemptCount": error.state.attempts,
             }
             return Problem(409, "lease_lost", str(error), request_id=error.request_id, now=now)
         case e.Erased():
