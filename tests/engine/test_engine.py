@@ -199,7 +199,7 @@ async def test_a_dead_letter_has_its_failure(gesta):
             "reason": "bad_address",
             "detail": "answered 404 for [email]",
             "at": "2027-01-15T08:00:00.000Z",
-            "attempts": 1,
+            "attemptCount": 1,
             "keptUntil": "2027-01-29T08:00:00.000Z",
         }
         original = {
