@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import stat
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -171,6 +174,29 @@ def test_a_reference_names_a_variable_of_the_environment(monkeypatch):
 
 def engine(**options: str) -> Engine:
     return Engine(flows=[note_flow(Provider())], settings=load(options), work=False)
+
+
+def test_a_program_without_logging_reads_in_words_that_a_master_key_was_created(an_empty_folder):
+    program = (
+        "import asyncio\nfrom gesta import Engine\n"
+        "async def main():\n"
+        "    async with Engine('sqlite:///gesta.db', flows=[], work=False): pass\n"
+        "asyncio.run(main())\n"
+    )
+    first, second = (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    )
+    assert first.stderr.startswith("gesta: created a master key in gesta.key (mode 0600); back it")
+    assert (len(first.stderr.splitlines()), second.stderr) == (1, "")
+
+
+async def test_the_new_master_key_is_logged_as_information(an_empty_folder, caplog):
+    caplog.set_level(logging.INFO, "gesta")
+    async with engine():
+        pass
+    (record,) = [one for one in caplog.records if "created a master key" in one.message]
+    assert record.levelname == "INFO"
 
 
 async def test_a_master_key_is_created_beside_the_store_for_its_owner_only_and_logged(

@@ -6,6 +6,8 @@ engine.submit(Receipt(...), key="order-7")`.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -277,7 +279,12 @@ class Engine:
             }
         self._pipeline = pipeline
         pipeline.components.start()
-        for note in self.notes:
+        for note in environment.notes:
+            pipeline.telemetry.log.info(note)
+            if not logging.getLogger("gesta").hasHandlers():
+                # The program has set up no logging, which would drop the line.
+                sys.stderr.write(f"gesta: {note}\n")
+        for note in self._idle():
             pipeline.telemetry.log.warning(note)
 
     async def stop(self) -> None:
