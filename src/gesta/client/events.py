@@ -18,7 +18,7 @@ async def follow(
 ) -> AsyncGenerator[StreamEvent | None]:
     """Events without an end. None is a heartbeat; the first one says that no later event is missed.
 
-    Raises errors that a repetition cannot solve; reconnects after all others.
+    Reconnects after an error, unless a repetition cannot help; then raises it.
     """
     failures = 0
     while True:

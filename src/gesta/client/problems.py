@@ -23,9 +23,7 @@ NOTHING_DONE = frozenset(
 
 
 def read_problem(status: int, raw: bytes, server: str) -> ProblemRepresentation:
-    """The problem in an answer. An answer of a proxy or another server may have none; then one is
-    made up.
-    """
+    """The problem in an answer. An answer without one, e.g. of a proxy, gives one by its status."""
     try:
         return msgspec.json.decode(raw, type=ProblemRepresentation)
     except msgspec.DecodeError:

@@ -252,7 +252,7 @@ class RequestCalls(Calls):
         flow: str | None = None,
         by: str | None = None,
     ) -> Decided:
-        """Record what became of a request whose outcome is unknown.
+        """Record the outcome of a request whose outcome was unknown.
 
         Not repeated when the answer is lost: the outcome may be unknown again by then.
         """

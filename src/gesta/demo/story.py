@@ -115,7 +115,7 @@ class Story:
         await self._record(killed)
 
     async def count(self) -> OrderResult:
-        """The status of every request, beside the counts of the receiver."""
+        """The status of every request, and the counts of the receiver."""
         shop = self._shop
         tallies = [await tally(one) for one in (*shop.orders, *shop.others, *shop.payments)]
         return OrderResult(tallies, self._broken, self.stage.screen.seconds)

@@ -124,7 +124,7 @@ class WorkerProcess:
         await self._process.wait()
 
     async def stop(self) -> None:
-        """Let it end; kill it when that takes too long."""
+        """Stop it, and kill it if that takes too long."""
         process = self._process
         if process is None:
             return

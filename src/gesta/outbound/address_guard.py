@@ -10,8 +10,7 @@ Network = IPv4Network | IPv6Network
 Refusal = Literal["private_address", "plain_http"]
 
 #: IPv4 that is not the public internet, from IANA's special-purpose registry; written out, because
-#: `is_global` of the standard
-#: library differs between Python versions.
+#: `is_global` of the standard library differs between Python versions.
 _CLOSED_V4 = tuple(
     IPv4Network(text)
     for text in (
@@ -44,13 +43,12 @@ _CLOSED_V6 = tuple(
 
 
 class PrivateAddressGuard:
-    """Refuses what is not public.
+    """Refuses addresses that are not public.
 
-    `allow` names networks that may be reached all the same, also without TLS.
+    `allow` names networks that may be reached anyway, also without TLS.
 
-    An IPv6 address with an IPv4 address inside (mapped, NAT64, 6to4) is refused as a whole: no
-    public host has only such a one,
-    and a network that needs NAT64 can name `64:ff9b::/96`.
+    IPv6 addresses that contain an IPv4 address (mapped, NAT64, 6to4) are always refused, because a
+    public host has another address, too. A network that needs NAT64 can allow `64:ff9b::/96`.
     """
 
     def __init__(self, allow: Iterable[str] = ()) -> None:

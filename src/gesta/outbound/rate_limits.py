@@ -94,21 +94,19 @@ class _Tap:
         #: So many of them may be taken without a further thought until then, once their times have
         #: come: see `look_ahead`.
         self.sure, self.sure_until = 0, 0.0
-        #: How many were wanted since then, and how many in as long a time before; a burst counts
-        #: half as much each time after.
+        #: Tokens wanted in the current period, and in the one before. The count of a burst halves
+        #: with each further period.
         self.began_at = self.takes = self.before = 0
 
     def look_ahead(self, now: int) -> None:
-        """How many of our tokens may be taken from here, and until when, without anything else
-        having to be thought of: once their times have come.
-        """
+        """Compute how many reserved tokens the fast path may take, and until when."""
         self.sure = 0
         if self.times and self.closed_until <= now:
             self.sure = max(0, len(self.times) - self.low - 1)
             self.sure_until = min(self.times[0] + EXPIRY_MS, self.began_at + ADVANCE_MS)
 
     def begin_anew(self, now: int) -> None:
-        """Count those who want a token from here."""
+        """Begin a new period of counting how many tokens are wanted."""
         silences = (now - self.began_at) // ADVANCE_MS - 1
         self.before = max(self.takes, self.before // 2) >> min(
             max(0, silences - _WAVES), _FORGOTTEN
@@ -116,7 +114,7 @@ class _Tap:
         self.takes, self.began_at = 0, now
 
     def promise(self, gap_ms: float, next_at: float, now: int) -> float:
-        """Milliseconds until it is likely that there is one, for each who asks another."""
+        """Milliseconds until a token is probably free. Each caller gets a later time."""
         self.promised = max(next_at, self.promised + gap_ms)
         if self.promised > now + SPREAD_MS:
             self.promised = next_at
@@ -129,21 +127,22 @@ class _Tap:
 
 
 class _Asked(msgspec.Struct, frozen=True, gc=False):
-    """A question for a token of one bucket; without one: for what may be wanted next."""
+    """A request for tokens of one bucket. With 0 tokens it only reserves in advance."""
 
     name: Name
     limit: Limit
     tokens: int = 1
 
 
-#: All that one taker lacks, so that it waits once; and a token of each, or how long to stay away.
+#: All the tokens that one caller lacks, so that it waits only once.
+#: The time of each token, or how long to postpone the attempt.
 _Question = list[_Asked]
 _Answer = list[float] | Postponed
 
 
 def _unheard(asked: asyncio.Future[_Answer]) -> None:
-    """No caller waits for what is reserved in advance: an error is raised to the next one that
-    finds no token.
+    """Drop the error of a reservation in advance, because no caller waits for it. The next caller
+    that finds no token gets the error.
     """
     if not asked.cancelled():
         asked.exception()
@@ -158,11 +157,11 @@ class Tokens:
         self._asking: GroupCommit[_Question, _Answer] = GroupCommit(self._reserve, "gesta-limits")
 
     def take_now(self, tenant: str, limits: Sequence[Limit]) -> bool:
-        """As `take`, where all that is wanted is at hand; False: nothing was taken."""
+        """Like `take`, if this process holds all the tokens. False: nothing was taken."""
         now, taps, most = self._runtime.now_ms(), self._taps, len(limits)
         for limit in limits:
             tap = taps.get((tenant, limit.name))
-            # Enough for all of them, should one be named more than once.
+            # `most` tokens are enough even if one limit is named several times.
             if tap is None or tap.sure < most or tap.sure_until <= now or tap.times[most - 1] > now:
                 return False
         for limit in limits:
@@ -204,7 +203,7 @@ class Tokens:
             self._refuse_closed(tenant, limits)
 
     def _refuse_closed(self, tenant: str, limits: Sequence[Limit]) -> None:
-        """A call that was answered meanwhile may have closed what we have a token of."""
+        """Raise Postponed if another call's answer has closed one of these limits meanwhile."""
         now = self._runtime.now_ms()
         for limit in limits:
             tap = self._tap((tenant, limit.name))
@@ -226,17 +225,17 @@ class Tokens:
             return
 
     def _at_hand(self, tap: _Tap, name: Name, limit: Limit, now: int) -> float | None:
-        """When our token falls; None when the store has to be asked for one.
+        """The time of the next reserved token; None: the store must be asked.
 
-        Raises Postponed when it need not be.
+        Raises Postponed if it is known that the store has none.
         """
         times = tap.times
         tap.sure = 0
         while times and times[0] + EXPIRY_MS < now:
             times.popleft()
         if times and times[0] > now + AHEAD_MS:
-            # None is reserved for later than that: the clock was set back, and who waited for them
-            # would wait until it is there again.
+            # No token is reserved that far ahead, so the clock was set back. Attempts must not wait
+            # until the clock reaches the old time again.
             times.clear()
         if now - tap.began_at >= ADVANCE_MS:
             tap.begin_anew(now)
@@ -255,7 +254,7 @@ class Tokens:
         return at
 
     async def _ask_for(self, missing: _Question) -> list[tuple[_Tap, float]]:
-        """A token of each from the store. Raises Postponed when there is none of one of them."""
+        """One token of each bucket from the store. Raises Postponed if one bucket has none."""
         try:
             answer = await self._asking.add(missing)
         except StoreError:
@@ -265,7 +264,7 @@ class Tokens:
         return [(self._tap(one.name), at) for one, at in zip(missing, answer, strict=True)]
 
     async def _reserve(self, questions: list[_Question]) -> list[_Answer]:
-        """One call for all callers now."""
+        """Reserve tokens for all waiting callers in one call of the store."""
         waiting: dict[Name, list[_Asked]] = {}
         for question in questions:
             for one in question:
@@ -286,12 +285,12 @@ class Tokens:
         return given
 
     def _wanted(self, name: Name, asked: list[_Asked]) -> Wanted:
-        """A token per waiting attempt, and in advance four times as many as were wanted lately.
-        A lone request reserves none in advance.
+        """One token for each waiting attempt, and in advance four times the recent demand.
+
+        A single request reserves none in advance.
         """
         tap, limit, waiting = self._tap(name), asked[0].limit, sum([one.tokens for one in asked])
-        # Many who wait together are the first part of a wave: the rest of it must not have to wait,
-        # too.
+        # Many attempts that wait at once begin a wave. Tokens in advance spare the rest the wait.
         in_advance = min(
             4 * max(tap.before, tap.takes - waiting, waiting - 1), int(ADVANCE_MS / limit.gap_ms)
         )
@@ -300,7 +299,7 @@ class Tokens:
         )
 
     def _given(self, question: _Question, now: int) -> _Answer:
-        """A token of each or none."""
+        """Take one token of each limit, or none."""
         given: list[float] = []
         for one in question:
             tap = self._tap(one.name)
@@ -325,7 +324,7 @@ class Tokens:
 
 
 class Limits:
-    """What an attempt is given: the buckets of its tenant."""
+    """`attempt.limits`: the token buckets of one tenant."""
 
     __slots__ = ("_tenant", "_tokens")
 
@@ -333,17 +332,17 @@ class Limits:
         self._tokens, self._tenant = tokens, tenant
 
     async def take(self, *limits: Limit) -> None:
-        """One token of each, or Postponed: then none was taken.
+        """Take one token of each limit. Raises Postponed, and takes none, if one has no token.
 
-        Await it right before the provider is called.
+        Await it right before calling the provider.
         """
         if not self._tokens.take_now(self._tenant, limits):
             await self._tokens.take(self._tenant, limits)
 
     async def close(self, name: str, seconds: float) -> None:
-        """Give out no token of this name before that: the provider said when to call again.
+        """Close a limit for some seconds, because the provider said when to call again.
 
-        At once in this process; others may use what they have reserved already, a quarter of a
-        second's at most.
+        This process stops immediately. Other processes may still use the tokens that they have
+        reserved, for at most a quarter of a second.
         """
         await self._tokens.close(self._tenant, name, seconds)

@@ -254,7 +254,7 @@ class ConfigWriter:
     async def append(
         self, tenant: str, expected: int, event: ConfigEvent, actor: Actor | None
     ) -> bool:
-        """False when the stream has moved since."""
+        """False: another process has changed the stream since."""
         name = config_stream(tenant)
         meta = encode(Meta(tenant, "config", name, self._runtime.now_ms(), name, name, actor=actor))
         new = NewEvent(event_id(self._ids.new_bytes(), 0), TYPES[type(event)], encode(event), meta)

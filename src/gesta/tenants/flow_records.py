@@ -113,7 +113,7 @@ class TenantRecords:
     async def put_many(
         self, kind: str, names: Sequence[str], version: int, value: bytes
     ) -> list[bool]:
-        """As `put`, the same value under several names with one write of the vault."""
+        """Like `put`, for the same value under several names, in one write of the vault."""
         return await self._put([self._name(kind, name) for name in names], version, _PLAIN + value)
 
     async def _personal_box(self, clear: Clear, new_keys: bool) -> bytes:  # noqa: FBT001

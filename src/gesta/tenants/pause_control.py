@@ -30,7 +30,7 @@ class PauseControl:
         self._refusing = asyncio.Lock()
 
     async def pause(self, scope: Scope, reason: str, actor: Actor | None) -> Pause:
-        """Begin no attempt of this scope; running attempts finish.
+        """Pause this scope: no attempt begins, running attempts finish.
 
         An existing pause with the same reason stays as it is.
         """

@@ -70,7 +70,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """Whose config stream has it."""
+        """The tenant, or the installation, whose config stream has the pause."""
         return self.tenant or INSTALLATION
 
     def __str__(self) -> str:

@@ -95,7 +95,7 @@ class Harness:
             self.runtime.advance_to(max(next_ms, self.runtime.now_ms() + 1))
 
     async def pass_time(self, seconds: float) -> None:
-        """Let so much time pass: everything that falls due meanwhile happens."""
+        """Move the clock by this time and run everything that falls due meanwhile."""
         end_ms = self.runtime.now_ms() + seconds * 1000
         await self.settle(days=seconds / 86_400)
         self.runtime.advance_to(end_ms)
@@ -110,7 +110,7 @@ class Harness:
             await turn()
 
     async def _next_due_ms(self) -> float | None:
-        """When something other than housekeeping happens next; None: nothing will."""
+        """The time of the next event other than housekeeping; None: there is none."""
         moments: list[float] = []
         for pipeline in self._pipelines:
             if not pipeline.is_running:

@@ -79,11 +79,11 @@ class ServerProcess(ABC):
             await sleep(self._runtime, 0.01)
 
     def kill(self) -> None:
-        """As a power loss is for the process."""
+        """Kill it without warning, as a power loss does."""
         self._signal(signal.SIGKILL)
 
     def halt(self) -> None:
-        """As an operator restarts it."""
+        """Stop it cleanly, as an operator does."""
         self._signal(self.halt_signal)
 
     def end(self) -> None:

@@ -51,8 +51,9 @@ class ValkeyServer(ServerProcess):
         return answer
 
     async def copy_data(self, target: Path) -> None:
-        """What would be on disk if the machine died now. The log has to be complete: a rewrite of
-        it would be copied half.
+        """The data that would survive a crash of the machine now.
+
+        Waits for a rewrite of the log, which could be copied only in part.
         """
         while "aof_rewrite_in_progress:0" not in self.command("INFO", "persistence"):
             await sleep(self._runtime, 0.01)

@@ -87,7 +87,7 @@ class _Account(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """A call, and what it is sent with."""
+    """A call, and the account and credential to send it with."""
 
     call: GatewayCall
     gateway: Gateway
@@ -124,7 +124,7 @@ class Execution:
         return self._rendered(payload, attempt, known, self._connection(code, known, keys, attempt))
 
     async def rendered(self, payload: Any, attempt: Attempt) -> Rendered:
-        """As `render`, whatever it has to wait for."""
+        """Like `render`, and wait for the vault if needed."""
         known, connection = await self._connect(attempt.facts.gateway, attempt)
         return self._rendered(payload, attempt, known, connection)
 

@@ -83,7 +83,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Instruction(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do, in the words of no gateway."""
+    """An instruction in neutral terms, independent of any gateway."""
 
     verb: Verb
     #: The idempotency key, `tenant:requestId:operation:intent`.
@@ -190,7 +190,7 @@ class CallPending(msgspec.Struct, frozen=True, tag="pending"):
 
 
 class CallDeclined(msgspec.Struct, frozen=True, tag="declined"):
-    """The bank said no; final for this intent. `soft`: a new intent may succeed later."""
+    """The bank declined; final for this intent. `soft`: a new intent may succeed later."""
 
     code: str
     soft: bool = False
@@ -262,7 +262,7 @@ OTHER_ACCOUNT: Final = AccountRefused(
 
 
 class CallNotFound(msgspec.Struct, frozen=True, tag="not_found"):
-    """The gateway knows nothing of the reference. It counts only after
+    """The gateway has no record of the reference. It counts only after
     `GatewayDescriptor.visible_after_seconds`, and only twice in a row.
     """
 

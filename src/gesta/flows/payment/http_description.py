@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where an answer, a movement and a row of the ledger have what."""
+    """The paths of the fields in an answer, a movement and a row of the ledger."""
 
     #: The id of the payment, which later calls name as their target.
     id: Path = "id"
@@ -195,7 +195,7 @@ def filled_body(body: Any, values: Mapping[str, Any]) -> Any:
 
 
 def at_path(found: Any, path: str) -> Any:
-    """What stands at a path with dots; None: nothing."""
+    """The value at a dotted path; None: there is none."""
     for part in path.split("."):
         if not isinstance(found, dict):
             return None

@@ -231,7 +231,7 @@ def _values(instruction: Instruction, described: Description) -> dict[str, Any]:
 async def _asked(
     path: str, described: Description, connection: Connection
 ) -> HttpResponse | CallAnswer:
-    """The answer to a question, or what its failure means."""
+    """The answer to a look-up, or the meaning of its failure."""
     try:
         response = await connection.http.exchange(
             "GET",
@@ -255,7 +255,7 @@ def _unanswered(ended: AttemptEnded) -> CallRetry | CallUnknown | CallRefused:
 
 
 def _refused(response: HttpResponse, described: Description, connection: Connection) -> CallAnswer:
-    """What an answer means that is no success."""
+    """The meaning of an answer that is not a success."""
     status, found = response.status, at_path(_json(response), described.answer.error)
     code = found if isinstance(found, str) else ""
     reason, detail = status_reason(status), f"answered {status}"

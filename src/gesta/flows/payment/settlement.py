@@ -101,7 +101,7 @@ async def _check(one: Any, *_: object) -> Mapping[str, str]:
 
 
 async def _check_total(one: Settle, attempt: Attempt) -> None:
-    """End the attempt if the set is not what the settlement says. Nothing was sent."""
+    """End the attempt if the transactions do not match the settlement. Nothing was sent."""
     assert attempt.read is not None
     assert attempt.records is not None
     states = await attempt.read([(one.flow, name) for name in one.transactions])
@@ -131,7 +131,10 @@ async def _claim(one: Settle, records: TenantRecords, own: bytes) -> None:
 
 
 async def _unclaimed(names: Sequence[str], records: TenantRecords, own: bytes) -> list[str]:
-    """Those that no settlement has claimed. Ends the attempt if another one has claimed any."""
+    """The transactions that no settlement has claimed.
+
+    Ends the attempt if another settlement has claimed one.
+    """
     known = await records.get_many([(_SETTLED, name) for name in names])
     for name, record in zip(names, known, strict=True):
         if record is not None and record.value != own:

@@ -35,7 +35,7 @@ _HEADERS: Final = ("stripe-signature", "webhook-id", "webhook-timestamp", "webho
 
 
 class GatewayRecord(EventRecord, frozen=True):
-    """An ignored webhook of a gateway."""
+    """A webhook of a gateway that gesta ignores."""
 
 
 def flow(gateways: Sequence[Gateway] | None = None, headers: Sequence[str] = ()) -> Flow:

@@ -152,7 +152,7 @@ class Twilio:
             raise TwilioRefusal(response) from None
 
     async def find(self, to: str, body: str, attempt: Attempt, *, is_rendered: bool) -> Outcome:
-        """Done: found. Retry: not there, and it would be. Unknown: undecidable. Raises
+        """Done: found. Retry: certainly not sent. Unknown: it cannot be decided. Raises
         TwilioRefusal.
 
         A template may have changed since the text was sent: then any other text of that period may

@@ -96,7 +96,7 @@ class Backlog:
 
 
 def meaning_of(response: HttpResponse) -> tuple[Meaning, str] | None:
-    """What a refusal means, and its reason; None: only the status says something."""
+    """The meaning of a refusal and its reason; None: only the status counts."""
     body = _json(response)
     errors = body.get("errors") if isinstance(body, dict) else None
     first = errors[0] if isinstance(errors, list) and errors else None
@@ -123,7 +123,7 @@ def outcome_of(response: HttpResponse) -> Outcome:
 
 
 def wait_seconds(response: HttpResponse, retry_after: float | None, now_ms: int) -> float:
-    """How long Backlog wants no calls of this kind."""
+    """How long to make no calls of this kind, as Backlog asks."""
     reset = response.headers.get("x-ratelimit-reset") or ""
     if _NUMBER.fullmatch(reset):
         return min(max(int(reset) - now_ms / 1000, 1.0), THROTTLED_SECONDS_MAX)

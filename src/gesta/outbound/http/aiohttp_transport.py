@@ -1,6 +1,6 @@
 """The real way out: aiohttp, with the guard between every name and its address.
 
-What is done against the library's friendliness:
+Where it differs from the library's defaults:
 
 - *No hidden retry.* aiohttp repeats GET, PUT and DELETE once after a lost connection, on fresh
   connections too, so `force_close`
@@ -30,25 +30,24 @@ from gesta.outbound.lookups import AresResolver, Lookups
 
 #: Answers are read up to here; a longer one is cut.
 ANSWER_BYTES_MAX = 1_048_576
-#: Part of the whole time limit that looking up, connecting and the TLS handshake may take. Less
-#: than half, so that whatever
-#: runs into the whole limit has been sent, however aiohttp rounds the two.
+#: The share of the time limit for look-up, connection and TLS handshake. It is less than half, so
+#: that a call that reaches the whole limit was certainly sent, however aiohttp rounds both limits.
 CONNECT_SHARE = 0.4
 CONNECT_SECONDS_MAX = 10.0
-#: Shorter than common servers wait (5 s and more): a request on a connection that its receiver is
-#: just closing ends as Unknown.
+#: Shorter than the keep-alive of common servers (5 s and more). If the server closes a connection
+#: while a request is sent on it, the outcome is Unknown.
 KEEP_ALIVE_SECONDS = 4.0
 
 _AddressInfo = tuple[
     int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 ]
-#: aiohttp refuses these too, but late, when nothing tells any more whether something was sent.
+#: aiohttp refuses these, too, but so late that it is unknown whether the request was sent.
 _LINE_BREAK: Final = re.compile(r"[\r\n\0]")
 _HEADERS: Final = {"accept-encoding": "identity", "user-agent": "gesta"}
 
 
 class AioHttpTransport:
-    """One exchange for one call, to addresses the guard lets through.
+    """Makes one exchange for each call, only to addresses that the guard allows.
 
     Made inside a running loop, closed in the same one.
     """
@@ -122,7 +121,7 @@ class AioHttpTransport:
 
 
 class _GuardedResolver(AbstractResolver):
-    """Gives a connection only such addresses of a name as the guard lets through."""
+    """Resolves a name to the addresses that the guard allows."""
 
     def __init__(self, inner: AbstractResolver, guard: PrivateAddressGuard, scheme: str) -> None:
         self._inner, self._guard, self._scheme = inner, guard, scheme
@@ -169,9 +168,9 @@ async def _bounded(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
 
 
 def _named(error: Exception) -> TransportError:
-    """The one place where aiohttp's exceptions get our names.
+    """Translate an exception of aiohttp; the only place that does.
 
-    Not sent: only what fails before there is a connection.
+    `sent` is False only for a failure before the connection exists.
     """
     match error:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():

@@ -176,7 +176,7 @@ class Options(TypedDict, total=False):
 
 
 class Http:
-    """The client that one attempt is given. Cheap to make: the connections are the transport's."""
+    """`attempt.http`: the client of one attempt. The transport owns the connections."""
 
     __slots__ = ("_has_acted", "_runtime", "_timeout_seconds", "_transport", "has_sent", "last")
 
@@ -216,8 +216,8 @@ class Http:
         return Answer(response)
 
     def _in_all(self, outcome: Outcome) -> Outcome:
-        """What the attempt came to: after an earlier call that had its effect, no later failure can
-        say that nothing happened.
+        """The outcome of the whole attempt. If an earlier call had its effect, a later failure must
+        not say that nothing happened.
         """
         if self._has_acted and isinstance(outcome, Retry | Rejected):
             after_seconds = outcome.after_seconds if isinstance(outcome, Retry) else 0.0
@@ -259,7 +259,7 @@ class Http:
             raise AttemptEnded(self._in_all(after_transport_error(error))) from None
         except Postponed:
             self.has_sent = had_sent
-            # The look-up was put off. After a call that had its effect, the attempt must end.
+            # The look-up is postponed. The attempt must end if an earlier call had its effect.
             if self._has_acted:
                 raise AttemptEnded(self._in_all(Retry("dns", "nothing was sent"))) from None
             raise
@@ -268,12 +268,12 @@ class Http:
         return response
 
     def retry_after(self, response: HttpResponse) -> float | None:
-        """Seconds from now until the provider wants to be asked again, if it said so."""
+        """Seconds until the provider accepts the next call, if its answer says so."""
         return retry_after_seconds(response.headers.get("retry-after"), self._runtime.now_ms())
 
 
 def after_transport_error(error: TransportError) -> Outcome:
-    """What an attempt came to that got no answer."""
+    """The outcome of an attempt that got no answer."""
     if error.reason in _HOPELESS:
         return Rejected(error.reason, error.detail)
     return Unknown(error.reason, error.detail) if error.sent else Retry(error.reason, error.detail)
@@ -296,7 +296,7 @@ def error_code(response: HttpResponse) -> str:
 
 
 def after_status(status: int, retry_after: float | None, code: str = "") -> Outcome:
-    """What an attempt came to that was answered with anything but a 2xx."""
+    """The outcome of an attempt whose answer is not a 2xx."""
     reason, detail = status_reason(status), f"answered {status}{code and ': '}{code}"
     if status == 429 or (status == 503 and retry_after is not None):
         return Retry(reason, detail, retry_after or 0.0)

@@ -80,7 +80,7 @@ async def connected_socket(
 async def _connects(
     runtime: Runtime, made: socket.socket, address: tuple[str, int], seconds: float
 ) -> bool:
-    """False when the time is over."""
+    """Whether it completed within the time limit."""
     connecting = spawn(asyncio.get_running_loop().sock_connect(made, address), "gesta-smtp-connect")
 
     def give_up() -> None:
@@ -202,7 +202,7 @@ class SmtpTransport:
             client.close()
 
     async def _connect(self, server: MailServer) -> SMTP | MailAnswer:
-        """A connection that is logged in; or the server's refusal."""
+        """A connection after login, or the server's refusal."""
         from aiosmtplib import SMTP, SMTPException, SMTPResponseException
 
         if self._resolver is None:

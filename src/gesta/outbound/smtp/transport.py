@@ -123,7 +123,7 @@ class NoMail:
 
 
 class Mail:
-    """What an attempt is given."""
+    """`attempt.mail`: sends the e-mail of one attempt."""
 
     __slots__ = ("_runtime", "_transport", "has_sent", "last")
 

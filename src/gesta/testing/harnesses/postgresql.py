@@ -20,7 +20,7 @@ from gesta.testing.server_process import Shared
 
 
 class SharedServer(Shared):
-    """What it holds is for tests, so it syncs nothing to disk."""
+    """It syncs nothing to disk, because its data is only for tests."""
 
     make = partial(PostgresServer, durable=False)
 

@@ -36,7 +36,7 @@ class KurrentDBDouble:
     """`async with KurrentDBDouble() as double:` gives `double.url`."""
 
     def __init__(self, folder: Path | None = None, *, port: int = 0) -> None:
-        """Without a folder it has one of its own, which goes with it. Port 0: any free one."""
+        """Without a folder it makes one and removes it at the end. Port 0: any free one."""
         self._is_own = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="gesta-kurrentdb-double-"))
         self.port = port

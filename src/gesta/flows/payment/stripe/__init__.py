@@ -325,7 +325,7 @@ async def _find(call: GatewayCall, connection: Connection, payment_id: str) -> d
 async def _listed(
     connection: Connection, path: str, version: str, asked: dict[str, Any], reference: str
 ) -> dict[str, Any]:
-    """The one with this reference among a list, newest first."""
+    """The newest object of a list that has this reference."""
     for _ in range(_PAGES_MAX):
         page = await ask(connection, path, version, asked)
         found = next((one for one in page.get("data", []) if _mark(one) == reference), None)

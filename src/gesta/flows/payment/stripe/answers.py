@@ -69,7 +69,7 @@ _PAID_OUT: Final = frozenset({"pending", "in_transit", "paid"})
 
 
 def answer_to(error: StripeError, after: float) -> CallAnswer:
-    """What an answer means that is no success. `after`: seconds, from Retry-After."""
+    """The meaning of an answer that is not a success. `after`: seconds, from Retry-After."""
     status, code = error.http_status or 0, _code_of(error)
     headers: Mapping[str, str] = error.headers or {}
     detail = f"answered {status}{code and ': '}{code}"
@@ -96,7 +96,7 @@ def answer_to(error: StripeError, after: float) -> CallAnswer:
 
 
 def answer_without(outcome: Outcome) -> CallRetry | CallUnknown | CallRefused:
-    """What a missing answer means, from how the exchange ended."""
+    """The meaning of a missing answer, by how the exchange ended."""
     match outcome:
         case Retry(reason, detail, after_seconds):
             return CallRetry(reason, detail, after_seconds)
