@@ -57,7 +57,7 @@ def test_going_round_the_runtime_is_found(tmp_path, text):
         "def f(time):\n    return time.hour",
     ],
 )
-def test_what_is_no_time_or_chance_is_left_alone(tmp_path, text):
+def test_code_without_time_or_randomness_is_accepted(tmp_path, text):
     assert check_seam(plant(tmp_path, {"src/gesta/worker/pool.py": text})) == []
 
 

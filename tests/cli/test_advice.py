@@ -26,7 +26,7 @@ def advised(text: str, verb: str) -> tuple[str, ...]:
     return tuple(shlex.split(found[1]))
 
 
-def test_what_send_advises_finds_the_request_of_another_tenant(cli):
+def test_the_advice_of_submit_finds_the_request_of_another_tenant(cli):
     """It was `gesta show ID`, which answered that there is no such request for this tenant."""
     sent = cli("submit", "shop.note", "{}", *ACME)
     request_id = sent.out.strip()
@@ -36,7 +36,7 @@ def test_what_send_advises_finds_the_request_of_another_tenant(cli):
     assert advised(sent.err, "serve") == ("serve", "--app", APP)
 
 
-def test_what_was_not_said_in_the_call_is_not_repeated(cli, monkeypatch):
+def test_advice_does_not_repeat_options_from_the_environment(cli, monkeypatch):
     monkeypatch.setenv("GESTA_TENANT", "acme")
     monkeypatch.setenv("GESTA_APP", APP)
     sent = cli("submit", "shop.note", "{}")

@@ -225,7 +225,7 @@ def test_slack_keeps_the_names_it_had():
 
 
 @pytest.mark.parametrize(("name", "data", "event"), STORED)
-def test_what_was_stored_is_read_and_would_be_written_the_same(
+def test_a_stored_event_decodes_and_encodes_to_the_same_bytes(
     name: str, data: bytes, event: e.Event
 ):
     types = event_types(WEBHOOK)

@@ -352,7 +352,7 @@ def test_a_planned_retry_can_be_had_now_under_the_same_key():
     assert story.state.dispatch_version == story.state.version > dispatched
 
 
-def test_what_is_due_already_is_not_dispatched_beside_itself():
+def test_retry_now_is_refused_while_the_request_is_already_due():
     story = Story()
     assert story.refusal(RetryNow(T0)) == "already_due"
     story.ends(Retry("busy"))
@@ -360,7 +360,7 @@ def test_what_is_due_already_is_not_dispatched_beside_itself():
 
 
 @pytest.mark.parametrize("how", ["sent", "failed", "expired", "cancelled"])
-def test_what_has_ended_waits_for_no_retry(how: str):
+def test_retry_now_is_refused_after_the_request_has_ended(how: str):
     assert ended(how).refusal(RetryNow(T0)) == "not_waiting"
 
 

@@ -59,7 +59,7 @@ def test_a_test_that_fails_twice_is_red(tmp_path):
     assert "flaky" not in done.stdout
 
 
-def test_what_is_no_test_is_not_run_again(tmp_path):
+def test_a_failure_that_is_not_of_a_test_is_not_repeated(tmp_path):
     # Of an earlier run.
     left = tmp_path / ".pytest_cache" / "v" / "cache" / "lastfailed"
     left.parent.mkdir(parents=True)

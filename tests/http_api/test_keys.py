@@ -33,7 +33,7 @@ async def test_a_key_is_made_shown_once_listed_and_ended(api):
     assert (await api.call("DELETE", f"/v1/keys/{made.body['id']}", key=admin)).body == ended.body
 
 
-async def test_what_is_left_out_is_read_and_submit_for_ever(api_here):
+async def test_a_key_has_the_scopes_read_and_submit_and_no_expiry_by_default(api_here):
     made = await api_here.call("POST", "/v1/keys", {"name": "shop"}, key=await api_here.key())
     assert (made.body["scopes"], made.body["expiresAt"]) == (["read", "submit"], None)
 

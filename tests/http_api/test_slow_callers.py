@@ -46,9 +46,7 @@ async def test_headers_that_do_not_come_end_the_connection(monkeypatch, api_here
         "half-a-body-of-a-refused-call",
     ],
 )
-async def test_what_is_begun_after_an_answer_and_never_ends_ends_the_connection(
-    monkeypatch, api_here, first, later
-):
+async def test_an_unfinished_second_call_ends_the_connection(monkeypatch, api_here, first, later):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     reader, writer = await connected(api_here)
     writer.write(first)

@@ -128,7 +128,7 @@ async def test_requests_of_the_same_turn_share_one_call(world):
     assert [len(asked) for asked in world.token_buckets.asked] == [1]
 
 
-async def test_what_was_wanted_lately_is_reserved_in_advance(world):
+async def test_recent_demand_is_reserved_in_advance(world):
     limit = Limit("room", 100.0, burst=1)
     for _ in range(100):
         assert await world.leased(limit) is not None

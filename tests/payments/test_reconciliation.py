@@ -48,7 +48,7 @@ async def events(engine: Engine) -> int:
     return len(await engine.pipeline.environment.stores.events.follow(0, 10_000))
 
 
-async def test_what_agrees_is_matched_and_nothing_is_written_twice(gesta, shop):
+async def test_rows_that_agree_are_matched_and_nothing_is_written_twice(gesta, shop):
     for number in range(3):
         await (await sale(shop, key=f"o-{number}")).outcome(timeout=20)
     paid = await shop.submit(

@@ -88,7 +88,7 @@ async def test_a_retry_and_its_end_reach_the_views(gesta, inline):
         assert seen == [(1, "queued"), (2, "queued"), (3, "completed")]
 
 
-async def test_what_another_process_appends_is_found_and_then_goes_at_once_again(gesta, inline):
+async def test_events_of_another_process_are_projected_and_inline_projection_resumes(gesta, inline):
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
@@ -179,7 +179,7 @@ async def test_steady_traffic_stays_inline(gesta, inline):
 
 
 @pytest.mark.parametrize("projects_inline", [True, False])
-async def test_what_another_process_appends_is_found_although_an_append_of_ours_goes_wrong(
+async def test_events_of_another_process_are_projected_although_our_append_fails(
     gesta, inline, ports, monkeypatch, projects_inline
 ):
     """It lay for a second: what was passed over because of our own append was not looked for when
@@ -321,7 +321,7 @@ async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gest
         assert await request.status() == "completed"
 
 
-async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wait(
+async def test_a_request_leased_as_it_was_created_is_read_again_if_it_had_to_wait(
     gesta, inline, ports
 ):
     """It was cancelled while the store was out of reach for its worker, and sent all the same."""
@@ -380,7 +380,7 @@ async def test_beside_a_process_that_appends_all_the_time_appends_are_held_less_
         assert (second - last, third - second) == (1, 2)
 
 
-async def test_what_was_taken_as_it_was_made_is_read_when_the_answer_was_long_in_coming(
+async def test_a_request_leased_as_it_was_created_is_read_again_if_the_answer_was_late(
     gesta, inline, ports
 ):
     """Its lease had ended and the same process had recorded it as unknown; then it was called all

@@ -189,7 +189,7 @@ async def test_an_owner_that_stood_still_past_its_lease_writes_nothing(gesta, po
 @pytest.mark.parametrize(
     "expire", [False, True], ids=["taken by another", "taken by another and back"]
 )
-async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports, store, expire):
+async def test_cached_views_are_dropped_with_their_partition(gesta, ports, store, expire):
     """A process that reads the positions again drops its views: gesta.stores.recent_views."""
     async with projecting(Provider()) as engine:
         await pass_time(gesta, 2 * RENEWAL_SECONDS)
@@ -258,7 +258,7 @@ def test_what_was_projected_at_once_meanwhile_is_not_projected_again():
     assert positions.lowest == 6
 
 
-def test_what_was_dispatched_further_goes_on_by_itself_until_it_is_past_its_mark():
+def test_a_partition_that_is_ahead_is_read_alone_until_it_passes_its_mark():
     positions = PartitionPositions(2, {0: PartitionPosition(5, 20), 1: PartitionPosition(5, 8)})
     assert positions.next_span(again=False) == Span((1,), 5, None, 8)
     assert positions.next_span(again=True) == Span((1,), 5, 8, 8)

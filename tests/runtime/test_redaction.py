@@ -180,7 +180,7 @@ def test_no_text_takes_long(text):
 @given(
     st.text(max_size=20), st.sampled_from(SECRETS), st.sampled_from(PEOPLE), st.text(max_size=20)
 )
-def test_what_must_go_is_found_between_any_other_texts(before, secret, person, after):
+def test_secrets_and_persons_are_redacted_between_any_other_texts(before, secret, person, after):
     seen = scrub(f"{before} {secret[0]} {person[0]} {after}")
     assert not [leak for _, leak in (secret, person) if leak in seen and leak not in before + after]
 

@@ -23,7 +23,7 @@ def test_the_cache_keeps_no_more_bytes_than_its_limit():
     assert keys(views)[-1] in found, "the newest ones stay"
 
 
-def test_what_is_written_again_or_has_ended_counts_once():
+def test_a_view_that_is_written_again_or_has_ended_counts_once():
     recent, view = RecentViews(), View(fresh_view().state, bytes(BYTES // 2))
     for _ in range(10):
         recent.committed([view], NEWER)

@@ -42,9 +42,7 @@ def losing(ports):
     return lose
 
 
-async def test_what_a_take_brought_whose_answer_was_lost_is_done_while_a_long_call_keeps_the_lease(
-    gesta, ports
-):
+async def test_a_job_whose_lease_answer_was_lost_is_done_beside_a_long_call(gesta, ports):
     gate = Gate()
     async with engine_of(Provider(gate), timeout_seconds=10_000.0) as engine:
         await engine.submit(Note("long"))
@@ -56,7 +54,7 @@ async def test_what_a_take_brought_whose_answer_was_lost_is_done_while_a_long_ca
         assert await request.status() == "completed"
 
 
-async def test_what_a_take_brought_whose_answer_was_lost_is_done_beside_short_jobs(gesta, ports):
+async def test_a_job_whose_lease_answer_was_lost_is_done_beside_short_jobs(gesta, ports):
     async with engine_of(Provider(), on_unknown="manual") as engine:
         await let_run(gesta)
         ports.queue.replace("take", losing(ports))

@@ -459,7 +459,7 @@ async def test_a_test_is_asked_for_by_a_truth_and_nothing_else(gesta):
                 await engine.submit(Note(), test=odd)  # type: ignore[arg-type]
 
 
-async def test_what_is_kept_ready_for_tenants_does_not_grow_for_ever(gesta, monkeypatch):
+async def test_the_cache_of_tenants_is_bounded(gesta, monkeypatch):
     monkeypatch.setattr(attempts, "TENANTS_KEPT", 2)
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
         for number in range(5):

@@ -98,7 +98,7 @@ def test_references_that_lead_elsewhere_are_refused(text):
 
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("./\\:%~\0 "), max_size=40))
-def test_whatever_is_a_path_stays_below_its_folder(name):
+def test_a_file_reference_stays_below_its_folder(name):
     ref = read_ref(f"file:{name}")
     if ref is not None:
         at = Path("/files/tenant") / ref.name

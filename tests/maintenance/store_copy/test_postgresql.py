@@ -82,7 +82,7 @@ async def test_a_tenant_goes_and_the_others_stay(stage):
 
 
 @pytest.mark.slow
-async def test_what_callers_own_transactions_have_committed_goes_along(tmp_path):
+async def test_a_copy_includes_requests_committed_in_callers_own_transactions(tmp_path):
     """No process has drained it yet; and from the fence on no caller can commit another one."""
     stage = Stage(tmp_path, {"source": await fresh_url()})
     connection = await asyncpg.connect(address_of(stage.urls["source"]).server)

@@ -242,7 +242,7 @@ def test_data_that_is_not_a_json_object_is_an_error(data: bytes) -> None:
         ("{{ namespace() }}", "line 1: namespace is unknown"),
     ],
 )
-def test_what_the_template_engine_itself_refuses(source: str, message: str) -> None:
+def test_the_template_engine_itself_refuses_dangerous_sources(source: str, message: str) -> None:
     # Each by itself, because the bounds of the process would catch what one of these lets through.
     assert render_error({}, text=source) == RenderError("text", message)
 
