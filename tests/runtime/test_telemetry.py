@@ -364,3 +364,21 @@ def test_lines_of_a_library_are_structured_and_redacted(caplog, library):
     assert (line["logger"], line["level"]) == ("uvicorn.error", "error")
     assert "ValueError: token=[token]" in line["traceback"]
     assert len(library.handlers) == 1
+
+
+async def test_a_line_about_a_request_says_in_words_what_holds_it_and_has_no_empty_detail(
+    gesta, caplog
+):
+    caplog.set_level(logging.DEBUG, "gesta")
+    async with engine_of(Provider()) as engine:
+        sent = await engine.submit(Note())
+        await let_run(gesta)
+        await engine.admin.pause(flow=FLOW)
+        held = await engine.submit(Note())
+        await let_run(gesta)
+    (line,) = lines(caplog, "request held")
+    assert (line["requestId"], line["reason"]) == (held.id, f"flow {FLOW} of all tenants")
+    assert "detail" not in line
+    (line,) = lines(caplog, "attempt")
+    assert (line["requestId"], line["outcome"]) == (sent.id, "Done")
+    assert not {"detail", "reason"} & line.keys()
