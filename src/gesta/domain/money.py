@@ -64,7 +64,7 @@ class MixedCurrencies(InvalidMoney):
     """Amounts of two currencies were compared, added or subtracted."""
 
 
-class Money(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Money(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """An amount of one currency. Raises InvalidMoney if it has more digits than the currency."""
 
     amount: Amount
@@ -226,7 +226,10 @@ def _round(exact: Fraction, rounding: Rounding) -> int:
 
 
 def _text(minor: int, digits: int) -> str:
+    text = str(minor)
     if digits == 0:
-        return str(minor)
-    sign, text = "-" if minor < 0 else "", str(abs(minor)).rjust(digits + 1, "0")
-    return f"{sign}{text[:-digits]}.{text[-digits:]}"
+        return text
+    if minor < 0 or len(text) <= digits:
+        sign, text = "-" if minor < 0 else "", str(abs(minor)).rjust(digits + 1, "0")
+        return f"{sign}{text[:-digits]}.{text[-digits:]}"
+    return f"{text[:-digits]}.{text[-digits:]}"

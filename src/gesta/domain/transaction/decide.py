@@ -101,7 +101,6 @@ def _succeeded(
         return []
     found = outcome.movement or Movement()
     amount = funds.pending if found.amount is None else found.amount
-    evidence = outcome.detail or f"the gateway reports it as {outcome.id}"
     is_current = whose == (state.operation, state.intent)
     if is_current and amount != funds.pending and state.phase in ("open", "unknown"):
         text = f"the gateway moved {amount} instead of {funds.pending} (smallest unit)"
@@ -110,7 +109,7 @@ def _succeeded(
     if not is_current or amount != funds.pending:
         if row in state.reports:
             return []
-        return [t.Conflicted(row, "late_success", evidence, amount, *whose)]
+        return [t.Conflicted(row, "late_success", _evidence(outcome), amount, *whose)]
     facts = command.facts if isinstance(command, RecordOutcome) else {}
     used = dict(command.used) if isinstance(command, RecordOutcome) else {}
     number = max(getattr(command, "attempt", 0), state.attempts)
@@ -125,8 +124,13 @@ def _succeeded(
     )
     if not state.in_doubt:
         return [event]
+    evidence = _evidence(outcome)
     resolved = t.Resolved("executed", by, evidence, operation.name, state.intent, outcome.id)
     return [resolved, event]
+
+
+def _evidence(outcome: Done) -> str:
+    return outcome.detail or f"the gateway reports it as {outcome.id}"
 
 
 def _moved(

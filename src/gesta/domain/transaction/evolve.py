@@ -53,34 +53,33 @@ def moved(
     **learned: str | int | None,
 ) -> Funds:
     """The amounts after an operation moved `amount`, and what else was `learned` with it."""
-    changes: dict[str, int]
+    authorized, captured, refunded, released = 0, 0, 0, 0
     match _effect(funds, operation):
-        case "void":
-            changes = {"released": funds.released + amount}
-        case "refund":
-            changes = {"refunded": funds.refunded + amount}
-        case "capture" | "posting":
-            rest = funds.capturable - amount if funds.is_final else 0
-            changes = {"captured": funds.captured + amount, "released": funds.released + rest}
         case first if first in SINGLE:
-            changes = {
-                "authorized": funds.authorized + amount,
-                "captured": funds.captured + amount,
-            }
+            authorized = captured = amount
+        case "void":
+            released = amount
+        case "refund":
+            refunded = amount
+        case "capture" | "posting":
+            captured, released = amount, funds.capturable - amount if funds.is_final else 0
         case _:
-            changes = {"authorized": funds.authorized + amount}
+            authorized = amount
     return replace(
         funds,
+        authorized=funds.authorized + authorized,
+        captured=funds.captured + captured,
+        refunded=funds.refunded + refunded,
+        released=funds.released + released,
         moved={**funds.moved, f"{operation}:{intent}": amount},
         balances=posted(funds.balances, posting),
-        **changes,
         **learned,
     )
 
 
 def _at_rest(state: State, funds: Funds, otherwise: str, **changes: Any) -> State:
     """No operation is open: the status follows from the amounts."""
-    has_more = funds.capturable != 0
+    has_more = funds.authorized != funds.captured + funds.released
     return replace(
         state,
         facts=funds,
@@ -99,12 +98,10 @@ def _at_rest(state: State, funds: Funds, otherwise: str, **changes: Any) -> Stat
 
 
 def _call_started(state: State, event: t.CallStarted, version: int, at: int) -> State:
-    is_first = not state.journal
-    state = FOLDS[e.AttemptStarted](state, event, version, at)
     # An attempt that failed before it was journalled sent nothing: the journal decides, not the
     # number of the attempt.
-    if not is_first:
-        return state
+    if state.journal:
+        return FOLDS[e.AttemptStarted](state, event, version, at)
     before = funds_of(state)
     funds = replace(
         before,
@@ -114,7 +111,15 @@ def _call_started(state: State, event: t.CallStarted, version: int, at: int) -> 
         visible_seconds=event.visible_seconds,
         multiple_captures=event.multiple_captures,
     )
-    return with_funds(state, funds, journal=version if event.call else 0)
+    return replace(
+        state,
+        facts=funds,
+        version=version,
+        updated_at=at,
+        started=event.attempt,
+        first_attempt_at=state.first_attempt_at or at,
+        journal=version if event.call else 0,
+    )
 
 
 def succeeded(operation: str) -> Fold:

@@ -29,7 +29,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False, array_like=True):
     is_final: bool = True
 
 
-class Funds(msgspec.Struct, frozen=True, omit_defaults=True):
+class Funds(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What was authorized, captured, refunded and released so far."""
 
     currency: str
@@ -113,16 +113,18 @@ def in_doubt(state: State) -> Money | None:
 def opening_facts(amount: Money, operation: str, gateway: str = "") -> dict[str, Any]:
     """The facts in the first event of a transaction."""
     minor = amount.minor
-    funds = Funds(
-        amount.currency,
-        amount.exponent,
-        minor,
-        operation,
-        gateway,
-        pending=minor,
-        intents={operation: 1},
-    )
-    facts: dict[str, Any] = msgspec.to_builtins(funds)
+    # Funds as they are stored: without what is at its default.
+    facts: dict[str, Any] = {
+        "currency": amount.currency,
+        "exponent": amount.exponent,
+        "requested": minor,
+        "first": operation,
+    }
+    if gateway:
+        facts["gateway"] = gateway
+    if minor:
+        facts["pending"] = minor
+    facts["intents"] = {operation: 1}
     return facts
 
 

@@ -49,4 +49,6 @@ def posted(balances: Mapping[str, int], posting: Iterable[Leg]) -> dict[str, int
         total += minor
     if total:
         raise ValueError(f"the legs of a posting sum to {total}, not 0")
-    return {account: minor for account, minor in after.items() if minor}
+    if 0 in after.values():
+        return {account: minor for account, minor in after.items() if minor}
+    return after
