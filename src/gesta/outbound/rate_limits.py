@@ -331,6 +331,10 @@ class Limits:
     def __init__(self, tokens: Tokens, tenant: str) -> None:
         self._tokens, self._tenant = tokens, tenant
 
+    def take_now(self, *limits: Limit) -> bool:
+        """As `take`, if all of them are at hand; False: nothing was taken."""
+        return self._tokens.take_now(self._tenant, limits)
+
     async def take(self, *limits: Limit) -> None:
         """Take one token of each limit. Raises Postponed, and takes none, if one has no token.
 

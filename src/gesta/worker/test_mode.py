@@ -109,6 +109,9 @@ class NoLimits(Limits):
     def __init__(self) -> None:
         """There are no tokens."""
 
+    def take_now(self, *limits: Limit) -> bool:
+        return True
+
     async def take(self, *limits: Limit) -> None:
         """At once."""
 

@@ -86,7 +86,7 @@ class _Account(NamedTuple):
     limit: Limit
 
 
-class _Ready(NamedTuple):
+class _Ready(msgspec.Struct, frozen=True, gc=False):
     """A call, and the account and credential to send it with."""
 
     call: GatewayCall
@@ -173,20 +173,23 @@ class Execution:
     async def execute(self, _: object, attempt: Attempt) -> Outcome:
         """Send the journalled call once."""
         ready: _Ready = attempt.prepared or await self._journalled(attempt)
-        call, gateway, connection, limit = ready
-        await attempt.limits.take(limit)
-        answer = await gateway.execute(call, connection)
-        await _throttle(answer, limit, attempt)
+        call = ready.call
+        if not attempt.limits.take_now(ready.limit):
+            await attempt.limits.take(ready.limit)
+        answer = await ready.gateway.execute(call, ready.connection)
+        if isinstance(answer, CallRetry):
+            await _throttle(answer, ready.limit, attempt)
         return _outcome(answer, call, in_doubt=attempt.in_doubt)
 
     async def look_up(self, _: object, attempt: Attempt) -> Outcome:
         """Ask the gateway what became of the journalled call. Retry: it has no record of it."""
-        call, gateway, connection, limit = await self._journalled(attempt)
-        await attempt.limits.take(limit)
+        ready = await self._journalled(attempt)
+        await attempt.limits.take(ready.limit)
         payment_id = attempt.facts.payment_id
-        answer = await gateway.look_up(call, connection, payment_id)
-        await _throttle(answer, limit, attempt)
-        return _found(answer, call)
+        answer = await ready.gateway.look_up(ready.call, ready.connection, payment_id)
+        if isinstance(answer, CallRetry):
+            await _throttle(answer, ready.limit, attempt)
+        return _found(answer, ready.call)
 
     async def _journalled(self, attempt: Attempt) -> _Ready:
         call = _call_decoder.decode(attempt.call)
@@ -227,9 +230,9 @@ class Execution:
         return Connection(attempt.http, code, known.account, keys[0], self.timeout_seconds)
 
 
-async def _throttle(answer: CallAnswer | LookUpAnswer, limit: Limit, attempt: Attempt) -> None:
+async def _throttle(answer: CallRetry, limit: Limit, attempt: Attempt) -> None:
     """All calls to the account wait; this one has moved nothing and uses up no attempt."""
-    if isinstance(answer, CallRetry) and answer.throttled:
+    if answer.throttled:
         seconds = answer.after_seconds or _THROTTLED_SECONDS
         await attempt.limits.close(limit.name, seconds)
         raise Postponed(seconds)

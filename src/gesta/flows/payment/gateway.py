@@ -54,7 +54,7 @@ class GatewayAccount(ConfigBody, frozen=True):
         return f"GatewayAccount({self.type}, {self.account})"
 
 
-class Reference(msgspec.Struct, frozen=True):
+class Reference(msgspec.Struct, frozen=True, gc=False):
     """Our own name of one intent. Each call carries it, and the gateway is asked by it when the
     answer, and so the gateway's id, was lost.
     """
@@ -82,7 +82,7 @@ class Reference(msgspec.Struct, frozen=True):
         return cls(tenant, flow, request_id, operation, int(intent))
 
 
-class Instruction(msgspec.Struct, frozen=True, kw_only=True):
+class Instruction(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An instruction in neutral terms, independent of any gateway."""
 
     verb: Verb
@@ -102,7 +102,7 @@ class Instruction(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
 
 
-class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GatewayCall(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One rendered call without its credential. It is journaled, encrypted, before it is sent."""
 
     #: The code of the account's config.
@@ -132,7 +132,7 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return f"GatewayCall({self.verb}, {self.key})"
 
 
-class Connection(msgspec.Struct, frozen=True):
+class Connection(msgspec.Struct, frozen=True, gc=False):
     """How one attempt reaches an account: its HTTP, config and API key."""
 
     http: Http
@@ -166,7 +166,7 @@ class Unrenderable(Exception):
         self.reason = reason
 
 
-class CallSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
+class CallSucceeded(msgspec.Struct, frozen=True, gc=False, tag="succeeded"):
     """The gateway did it, with the amount that the call asked for."""
 
     #: The gateway's id of the payment; later calls name it as their target.
