@@ -7,7 +7,7 @@ commit.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -59,7 +59,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     settled: Settled | None
 
 
-class Given(NamedTuple):
+class Given(msgspec.Struct, frozen=True, gc=False):
     """A command for a request, and the id of what caused it."""
 
     view: View
@@ -179,11 +179,13 @@ class Recorder:
         applied: list[Applied | None] = [None] * len(given)
         entries: list[Entry] = []
         changes: list[tuple[int, Sequence[e.Event]]] = []
-        for number, (view, command, rules, causation_id) in enumerate(given):
-            lifecycle = lifecycle_of(view.state.flow)
-            events = lifecycle.decide(view.state, command, rules)
+        for number, one in enumerate(given):
+            view, lifecycle = one.view, lifecycle_of(one.view.state.flow)
+            events = lifecycle.decide(view.state, one.command, one.rules)
             cause = self._runtime.random_bytes(16)
-            after, append = self._append(view.state, events, cause, causation_id, ENGINE, lifecycle)
+            after, append = self._append(
+                view.state, events, cause, one.causation_id, ENGINE, lifecycle
+            )
             if append is not None:
                 entries.append(Entry(append, None, None, View(after, view.payload)))
                 changes.append((number, events))

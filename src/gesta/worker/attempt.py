@@ -8,14 +8,14 @@ does the call; requests/recorder.py appends the outcome and settles the job in o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr
 
 from gesta.domain.commands import Command, Reconciled, RecordOutcome, ReleaseRequest, Start
 from gesta.domain.ids import idempotency_key
@@ -72,6 +72,8 @@ TEXT_BYTES = 2_000
 NO_FACTS: Mapping[str, Any] = {}
 
 Obstacle = Rejected | Retry
+#: Reads requests of one tenant by flow and id.
+Reader = Callable[[Sequence[tuple[str, str]]], Awaitable[list[State]]]
 
 
 class Running:
@@ -229,6 +231,7 @@ class Attempts:
         host, _, worker = process.owner.partition(":")
         self._here = {"worker": worker, "host": host}
         self._guard = Guard(recorder, process.runtime)
+        self._readers: dict[str, Reader] = {}
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
     async def run(self, run: Running) -> None:
@@ -470,16 +473,16 @@ class Attempts:
     def _attempt(self, run: Running) -> Attempt:
         state, started_ms = run.view.state, run.started_ms
         if run.attempt is not None and run.rendered is not None:
-            # Since it was rendered, only the journal was written.
-            return replace(
-                run.attempt,
-                operation=state.operation,
-                intent=state.intent,
-                in_doubt=state.in_doubt,
-                facts=state.facts,
-                call=run.rendered.call,
-                prepared=run.rendered.prepared,
-            )
+            # Since it was rendered, only the journal was written. Only `render` has seen this
+            # value: to change it costs less than another one.
+            rendered, attempt = run.rendered, run.attempt
+            force_setattr(attempt, "operation", state.operation)
+            force_setattr(attempt, "intent", state.intent)
+            force_setattr(attempt, "in_doubt", state.in_doubt)
+            force_setattr(attempt, "facts", state.facts)
+            force_setattr(attempt, "call", rendered.call)
+            force_setattr(attempt, "prepared", rendered.prepared)
+            return attempt
         run.http, run.mail, limits, records = self.tools.of(state)
         # By position: so many keywords would take a microsecond.
         return Attempt(
@@ -503,9 +506,16 @@ class Attempts:
             state.intent,
             state.in_doubt,
             state.facts,
-            partial(self._recorder.states, state.tenant),
+            self._readers.get(state.tenant) or self._reader(state.tenant),
             run.call,
         )
+
+    def _reader(self, tenant: str) -> Reader:
+        """The same for all attempts of a tenant; cached as the tools of an executor are."""
+        if len(self._readers) >= TENANTS_KEPT:
+            self._readers.clear()
+        made = self._readers[tenant] = partial(self._recorder.states, tenant)
+        return made
 
     async def _texts(self, run: Running) -> dict[str, str]:
         """What is recorded of an attempt that did not succeed (events.AttemptEnd)."""
