@@ -460,3 +460,24 @@ async def test_a_job_on_its_way_to_the_queue_survives_a_drop_that_came_to_nothin
         assert isinstance(recording.verdict, Stale)
     assert await other.queue.find([job.id]) == set()
     assert await main.read_model.undispatched(10) == [job]
+
+
+async def test_an_outcome_is_recorded_while_the_job_of_another_one_is_settled(gesta, monkeypatch):
+    may_settle = asyncio.Event()
+    async with engine_with_separate_queue(Provider()) as engine:
+        _, queue = databases(gesta)
+        original = queue.queue.settle
+
+        async def settle(settlements):
+            await may_settle.wait()
+            return await original(settlements)
+
+        monkeypatch.setattr(queue.queue, "settle", settle)
+        await let_run(gesta)
+        recorded = []
+        for text in ("first", "second"):
+            request = await engine.submit(Note(text))
+            await pass_time(gesta, 0.5)
+            recorded.append(len(await events_of(engine, request.id)))
+        may_settle.set()
+        assert recorded == [2, 2]

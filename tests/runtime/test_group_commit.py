@@ -138,3 +138,39 @@ async def test_an_error_in_one_of_their_batches_is_raised_for_all_items_of_one_c
         await together
     assert await after == "4"
     assert writer.batches == [[1, 2], [3, 4]]
+
+
+async def test_as_many_batches_are_written_at_a_time_as_may_be(writer):
+    writer.gate = asyncio.Event()
+    group = GroupCommit(writer.write, "test", at_once=2)
+    waiting = []
+    for number in (0, 10, 20, 30):
+        waiting += [group.add(number), group.add(number + 1)]
+        await asyncio.sleep(0)
+    assert writer.batches == [[0, 1], [10, 11]]
+    writer.gate.set()
+    assert len(await asyncio.gather(*waiting)) == 8
+    assert writer.batches == [[0, 1], [10, 11], [20, 21, 30, 31]]
+
+
+async def test_a_batch_beyond_the_limit_is_written_beside_the_first(writer):
+    writer.gate = asyncio.Event()
+    group = GroupCommit(writer.write, "test", limit=2, at_once=2)
+    waiting = [group.add(number) for number in range(5)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert writer.batches == [[0, 1], [2, 3]]
+    writer.gate.set()
+    assert await asyncio.gather(*waiting) == ["0", "1", "2", "3", "4"]
+
+
+async def test_an_error_of_one_batch_leaves_the_one_beside_it_alone(writer):
+    writer.gate, writer.errors = asyncio.Event(), [OSError("disk")]
+    group = GroupCommit(writer.write, "test", limit=1, at_once=2)
+    first, second = group.add(1), group.add(2)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    writer.gate.set()
+    answers = await asyncio.gather(first, second, return_exceptions=True)
+    assert [str(one) for one in answers] == ["disk", "2"]
+    assert await group.add(3) == "3"

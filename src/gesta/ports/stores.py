@@ -168,6 +168,9 @@ class Stores(QueuePorts):
     #: The maximum number of callers' writes in one commit. Lower for a server: it commits one part
     #: while the callers of the previous part continue.
     commit_size: int = 2_000
+    #: How many recordings may be written at a time: more than one where a recording has several
+    #: steps, in different databases.
+    recordings_at_once: int = 1
     #: Whether its transactions also project what they append.
     projects_inline: bool = False
     #: Whether views are in another database than events: then they are saved in the background.

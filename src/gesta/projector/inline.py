@@ -28,10 +28,13 @@ class InlineProjection:
     def __init__(self, stores: Stores, projector: Projector) -> None:
         self._events, self._commits, self._projector = stores.events, stores.transactions, projector
         self._is_possible, self.commit_size = stores.projects_inline, stores.commit_size
+        self.recordings_at_once = stores.recordings_at_once
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """As EventStore.append, of new requests."""
         if not self._is_possible:
+            await self._projector.room()
+            self._projector.appended(sum([len(append.events) for append in appends]))
             return await self._events.append(appends)
         await self._projector.before_append()
         projection = self._projection((append, None) for append in appends)
@@ -46,6 +49,7 @@ class InlineProjection:
         """As Transactions.record."""
         appends = [(entry.append, entry.view) for entry in entries if entry.append is not None]
         if not appends or not self._is_possible:
+            self._projector.appended(sum([len(append.events) for append, _ in appends]))
             return await self._commits.record(entries)
         await self._projector.before_append()
         projection = self._projection(appends)

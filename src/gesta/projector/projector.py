@@ -52,6 +52,12 @@ POSITION_SECONDS = 5.0
 LOOK_SECONDS = 0.05
 STILL_SECONDS = 0.25
 
+#: Where views are saved in the background, new requests wait while so many events of this process
+#: are not folded yet. The end of a request follows them in the log, and its view waits for that.
+LAG_MAX = 3_000
+#: They do not wait for a projector that has folded nothing for so long.
+STUCK_SECONDS = 1.0
+
 PutEarly = Callable[
     [
         Sequence[Job],
@@ -96,6 +102,9 @@ class Projector:
         self._held_until, self._held_at = 0.0, float("-inf")
         self._hold_every, self._inline_before = HOLD_EVERY_SECONDS, 0
         self._let_go = Signal(runtime)
+        #: Events that this process appended and has not folded, and when it last folded some.
+        self._lag, self._folded_at = 0, float("-inf")
+        self._stepped = Signal(runtime)
         #: The worker in this process, if there is one.
         self.eager_dispatch: EagerDispatch | None = None
         #: Puts jobs into a separate queue without writing them down first (job_relay.py); returns
@@ -174,6 +183,27 @@ class Projector:
         while (left := self._held_until - self._runtime.monotonic()) > 0:
             await self._let_go.wait(left)
 
+    async def room(self) -> None:
+        """Wait while many events are to be folded, as long as the projector gets on."""
+        if self._writer is None:
+            return
+        while (
+            self._lag >= LAG_MAX
+            and self.is_here
+            and (left := self._folded_at + STUCK_SECONDS - self._runtime.monotonic()) > 0
+        ):
+            await self._stepped.wait(left)
+
+    def appended(self, count: int) -> None:
+        """So many events of this process are in the log, and are to be read from there."""
+        self._lag += count
+
+    def _folded(self, count: int) -> None:
+        """So many events were folded; 0: there are no more."""
+        self._lag = max(0, self._lag - count) if count else 0
+        self._folded_at = self._runtime.monotonic()
+        self._stepped.set()
+
     def sent(self) -> None:
         """An append of this process is being written."""
         self._sent += 1
@@ -208,7 +238,10 @@ class Projector:
             await self._read_positions()
         if not ours:
             await sleep(self._runtime, RENEWAL_SECONDS)
-        elif await self.step() == 0:
+            return
+        moved = await self.step()
+        self._folded(moved)
+        if moved == 0:
             age = self._runtime.monotonic() - self._positions_read_at
             if age >= POSITION_SECONDS and not self._sent:
                 # An append that is being written compares them.

@@ -43,6 +43,8 @@ class RequestLog(Protocol):
 
     #: How many callers' writes go into one commit at most.
     commit_size: int
+    #: How many calls of `record` may be under way.
+    recordings_at_once: int
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """As EventStore.append, of new requests."""
@@ -89,7 +91,7 @@ class Recorder:
         self._loader, self._store_retry = loader, store_retry
         self._runtime, self._telemetry = process.runtime, process.telemetry
         self._commit: GroupCommit[Entry, Recording] = GroupCommit(
-            log.record, "gesta-recorder", log.commit_size
+            log.record, "gesta-recorder", log.commit_size, at_once=log.recordings_at_once
         )
 
     async def apply(

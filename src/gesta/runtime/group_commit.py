@@ -46,20 +46,23 @@ class GroupCommit(Generic[I, O]):
         write: Callable[[list[I]], Awaitable[list[O]]],
         name: str,
         limit: int = 2_000,
+        *,
+        at_once: int = 1,
     ) -> None:
+        """`at_once`: how many batches may be written at a time, in any order."""
         self._write, self._name, self._limit = write, name, limit
         self._waiting: list[tuple[I, asyncio.Future[O] | _Together[O], int]] = []
         self._weight = 0
-        self._writer: asyncio.Task[None] | None = None
-        #: That of the writer. Asking for it costs more than the rest of `add`.
+        self._at_once, self._writers = at_once, set[asyncio.Task[None]]()
+        #: Whether one has started and not yet taken a batch.
+        self._is_starting = False
+        #: That of the writers. Asking for it costs more than the rest of `add`.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, item: I, weight: int = 0) -> asyncio.Future[O]:
         """`weight`: the size of the item in bytes, where items can be large."""
-        if self._writer is None or self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            # The task starts after all callers that are ready in this turn of the loop.
-            self._writer = spawn(self._write_all(), self._name)
+        self._start_writer()
+        assert self._loop is not None
         future: asyncio.Future[O] = self._loop.create_future()
         self._waiting.append((item, future, weight))
         self._weight += weight
@@ -70,11 +73,16 @@ class GroupCommit(Generic[I, O]):
 
         They may be written in several batches. After an error, some of them may have been written.
         """
+        self._start_writer()
         together: _Together[O] = _Together(len(items))
         self._waiting += [(item, together, 0) for item in items]
-        if self._writer is None:
-            self._writer = spawn(self._write_all(), self._name)
         return together.future
+
+    def _start_writer(self) -> None:
+        if not self._is_starting and len(self._writers) < self._at_once:
+            self._is_starting, self._loop = True, asyncio.get_running_loop()
+            # The task starts after all callers that are ready in this turn of the loop.
+            self._writers.add(spawn(self._write_all(), self._name))
 
     async def _write_all(self) -> None:
         try:
@@ -82,10 +90,15 @@ class GroupCommit(Generic[I, O]):
                 count = self._fitting()
                 batch, self._waiting = self._waiting[:count], self._waiting[count:]
                 self._weight -= sum([weight for _, _, weight in batch])
+                self._is_starting = False
+                if self._waiting:
+                    self._start_writer()
                 await self._write_batch(batch)
         finally:
-            self._writer = None
-            # Items are left only if this task was cancelled: no other task would write them.
+            self._is_starting = False
+            if (task := asyncio.current_task()) is not None:
+                self._writers.discard(task)
+            # Items are left only if this task was cancelled: no other task may write them.
             abandoned, self._waiting, self._weight = self._waiting, [], 0
             for _, future, _ in abandoned:
                 future.cancel()

@@ -41,6 +41,8 @@ from gesta.stores.waiting_room import with_waiting_room
 #: How long a placeholder keeps a job from being leased: longer than any append. After a crash the
 #: job comes so much later.
 PLACEHOLDER_MS = 60_000
+#: Recordings at a time: one appends its events while another settles its jobs.
+AT_ONCE = 2
 #: After so many drops of a job that is put again each time, it counts as active.
 DROPS = 5
 
@@ -93,6 +95,7 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
         close=close,
         undispatched=written,
         projects_inline=False,
+        recordings_at_once=AT_ONCE,
     )
 
 
