@@ -65,6 +65,17 @@ local function delete_later(q, id)
   for _, suffix in ipairs(SIDE_KEYS) do gone[#gone + 1] = q.base .. id .. suffix end
 end
 
+-- The same of a finished job. One that ours alone have started has no other keys.
+local function forget_later(q, id)
+  local gh, ats = unpack(call('HMGET', q.base .. id, 'gh', 'ats'))
+  if ats == '1' and gh and string.sub(gh, 1, 2) == '1 ' then
+    gone[#gone + 1] = q.base .. id
+    gone[#gone + 1] = q.base .. id .. ':logs'
+  else
+    delete_later(q, id)
+  end
+end
+
 -- Finished, in BullMQ's words. Of a large batch only the newest are written before they are kept.
 local function finish(q, ids)
   local kept = {}
@@ -86,7 +97,7 @@ local function finish(q, ids)
   call_all('ZADD', q.completed, kept)
   local over = call('ZCARD', q.completed) - keep
   if over > 0 then
-    for _, id in ipairs(call('ZRANGE', q.completed, 0, over - 1)) do delete_later(q, id) end
+    for _, id in ipairs(call('ZRANGE', q.completed, 0, over - 1)) do forget_later(q, id) end
     call('ZREMRANGEBYRANK', q.completed, 0, over - 1)
   end
 end
