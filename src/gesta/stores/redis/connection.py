@@ -25,6 +25,7 @@ from gesta.errors import BadSettings, StoreError
 from gesta.runtime.clock import Runtime, is_cancelled, sleep
 from gesta.stores.redis.errors import is_wrong_type, raise_as_store_error, refused, wrong_type
 from gesta.stores.redis.keys import OwnKeys, check_prefix, type_of
+from gesta.stores.redis.packing import PackingConnection, PackingSSLConnection
 
 EXAMPLE = "redis://127.0.0.1:6379 or rediss://user:password@host:6379"
 SCHEMES = ("redis", "rediss", "redis+cluster", "rediss+cluster")
@@ -314,7 +315,7 @@ class Redis:
             nodes = [ClusterNode(host, port) for host, port in address.nodes]
             return RedisCluster(startup_nodes=nodes, **options)
         ((host, port),) = address.nodes
-        return Client(
+        client = Client(
             host=host,
             port=port,
             db=address.database,
@@ -322,6 +323,10 @@ class Redis:
             max_connections=2 * CONNECTIONS,
             **options,
         )
+        client.connection_pool.connection_class = (
+            PackingSSLConnection if address.is_tls else PackingConnection
+        )
+        return client
 
 
 def _memory(answer: Any) -> dict[str, Any]:
