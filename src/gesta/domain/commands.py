@@ -63,6 +63,13 @@ class Start(Command, frozen=True, gc=False):
     key: str
     #: Journal fields that only its lifecycle needs.
     facts: Mapping[str, Any] = {}
+    #: The operation and intent that the call is for; None: those that are open.
+    operation: str | None = None
+    intent: int | None = None
+
+    def is_for(self, operation: str, intent: int) -> bool:
+        """Whether the call is for these."""
+        return self.operation in (None, operation) and self.intent in (None, intent)
 
 
 class RecordOutcome(Command, frozen=True, gc=False):

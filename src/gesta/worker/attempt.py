@@ -322,7 +322,7 @@ class Attempts:
         if call is None:
             return None
         run.rendered = made
-        return Start(run.key, {**made.facts, "call": call})
+        return Start(run.key, {**made.facts, "call": call}, state.operation, state.intent)
 
     async def abandon(self, run: Running) -> None:
         """Record an attempt that was cancelled and does not end.
@@ -450,7 +450,9 @@ class Attempts:
             rules = run.flow.rules
             key_seconds = rules.key_protects_seconds if rules.on_unknown == "resend" else 0.0
             facts = {"can_look_up": run.flow.reconcile is not None, "key_seconds": key_seconds}
-        applied = await self._apply(run, Start(run.key, facts), no_job)
+        state = run.view.state
+        start = Start(run.key, facts, state.operation, state.intent)
+        applied = await self._apply(run, start, no_job)
         run.view = view = applied.view
         if not applied.events:
             await self._recorder.settle(settled(run.leased, view.state, view.state), insist=True)

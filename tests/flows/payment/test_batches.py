@@ -15,6 +15,18 @@ from tests.world import Ports, append_raw, pass_time
 
 ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
 STEPS = ["TransactionCreated", "AttemptStarted", "Completed"]
+#: An authorization of 2.00 that another process executes, and the command to capture it.
+ELSEWHERE = (
+    ("AttemptStarted.v1", b'{"attempt":1,"key":"k","call":"AAAA","canLookUp":true}'),
+    (
+        "Authorized.v1",
+        (
+            b'{"attempts":1,"providerTxnId":"pi_1","amount":200,'
+            b'"legs":[["payer",-200],["payer_held",200]]}'
+        ),
+    ),
+    ("CaptureRequested.v1", b'{"amount":200,"intent":1}'),
+)
 
 
 @pytest.fixture
@@ -117,3 +129,29 @@ async def test_a_payment_that_cannot_be_rendered_does_not_disturb_its_batch(gest
     assert keys(gesta) == [f"default:{made[at].id}:sale:1" for at in (0, 2)]
     assert [await made[at].status() for at in (0, 2)] == ["completed"] * 2
     assert "AttemptStarted" not in [*await steps(shop, made[1]), *await steps(shop, made[3])]
+
+
+async def test_the_call_of_an_operation_is_not_journalled_for_the_next_one(gesta, ports, shop):
+    """This process stood still after it had rendered the authorization. Meanwhile another one
+    executed it, and the caller asked for the capture.
+    """
+    journalled: list[str] = []
+
+    async def stand_still(original: Any, entries: list[Entry]) -> Any:
+        if started(entries) and not journalled:
+            for expected, (name, data) in enumerate(ELSEWHERE, start=1):
+                await append_raw(shop, request.id, expected, name, data, flow=card.NAME)
+        journalled.extend(one.key for one in started(entries))
+        return await original(entries)
+
+    ports.transactions.replace("record", stand_still)
+    request = await shop.submit(
+        card.Authorize(Money("2.00", "EUR"), source="pm_1", gateway="stripe-eu")
+    )
+    await pass_time(gesta, 5)
+    # The gateway was never asked to authorize, so it does not know the payment to be captured.
+    assert journalled == [f"default:{request.id}:{name}:1" for name in ("authorization", "capture")]
+    assert keys(gesta) == []
+    history = [one for _, one, _ in await shop.history(request.id) if isinstance(one, CallStarted)]
+    assert [one.key for one in history] == ["k", journalled[1]]
+    assert "Captured" not in await steps(shop, request)

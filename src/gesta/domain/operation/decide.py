@@ -71,6 +71,9 @@ def _start(state: State, command: Start, *_: object) -> list[e.Event]:
     if state.started is not None or state.wants != "execute" or state.cancel_requested:
         # An attempt is running or was lost, or the request has ended, is unknown or was cancelled.
         return []
+    if not command.is_for(state.operation, state.intent):
+        # The operation that the call is for has ended meanwhile.
+        return []
     return [e.AttemptStarted(state.attempts + 1, command.key)]
 
 

@@ -61,6 +61,9 @@ def _resends(state: State, funds: Funds, at: int) -> bool:
 def _start(state: State, command: Start, *_: object) -> list[e.Event]:
     if state.started is not None or state.wants != "execute" or state.cancel_requested:
         return []
+    if not command.is_for(state.operation, state.intent):
+        # The call was made for an operation that has ended meanwhile: for this one it is wrong.
+        return []
     # Only the first call of an intent is journalled: the ones after it must be the same.
     facts = {} if state.journal else command.facts
     return [t.CallStarted(state.attempts + 1, command.key, state.intent, **facts)]
