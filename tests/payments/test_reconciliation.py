@@ -169,6 +169,35 @@ async def test_what_contradicts_the_record_is_noted_once_and_changes_no_amount(g
     assert await tx.status() == "completed"
 
 
+@pytest.mark.parametrize("kind", ["dispute", "return"])
+async def test_money_that_the_gateway_moved_back_is_noted_once_and_changes_no_amount(
+    gesta, shop, kind
+):
+    """It was taken for a fee, which nobody has to look at."""
+    tx = await sale(shop)
+    await tx.outcome(timeout=20)
+    reference = Reference("default", "payment.card", tx.id, "sale", 1)
+    now = gesta.runtime.now_ms()
+    own = row(amount=Money("49.90", EUR), movement_id="", at_ms=now, reference=reference)
+    back = row(
+        id="txn_2",
+        kind=kind,
+        amount=Money("-49.90", EUR),
+        movement_id="du_1",
+        payment_id=funds_of((await tx.view()).state).payment_id,
+        at_ms=now,
+    )
+    for appended in (1, 0):
+        report = await listed(gesta, shop, own, back)
+        assert (report.counts, report.differs) == ({"matched": 1, "status": 1}, True)
+        assert report.corrections == appended
+    assert (await names(shop, tx))[-1] == "Conflicted"
+    assert funds_of((await tx.view()).state).captured == 4990
+    # A row that belongs to no transaction is reported.
+    report = await listed(gesta, shop, row(kind=kind, payment_id="pi_9"))
+    assert [(one.kind, one.request_id) for one in report.findings if one.row] == [("status", "")]
+
+
 async def test_a_charge_of_a_sale_that_was_given_up_completes_it(gesta, shop):
     declined = await shop.submit(
         card.Sale(Money("49.90", EUR), source="pm_card_chargeDeclined", gateway="stripe-eu")

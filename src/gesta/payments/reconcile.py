@@ -212,7 +212,7 @@ class Reconciler:
         command = Correct(
             row=one.name,
             finding=one.kind,
-            result="executed" if one.kind in _EXECUTED else "conflict",
+            result="executed" if one.kind in _EXECUTED and not one.moved_back else "conflict",
             evidence=_evidence(code, one),
             operation=one.operation,
             intent=one.intent,
@@ -322,6 +322,8 @@ def _movement(recorded: Recorded, state: State) -> Movement | None:
 
 
 def _evidence(code: str, one: Finding) -> str:
+    if one.moved_back:
+        return f"row {one.row} of the ledger of {code}: the gateway moved {one.found} back"
     if one.row:
         return f"row {one.row} of the ledger of {code}: {one.found}"
     return f"the ledger of {code} has no row for it"

@@ -12,11 +12,12 @@ import msgspec
 from gesta.domain.money import Money
 from gesta.domain.state import State
 from gesta.domain.transaction.funds import Funds, funds_of
-from gesta.flows.payment.gateway import LedgerRow
+from gesta.flows.payment.gateway import LedgerRow, RowKind
 
 #: missing_local: the gateway moved money that we have not recorded. missing_provider: the reverse.
-#: status: as missing_local, for a transaction that had ended without moving money. late: the row is
-#: of another window than the movement. fee, duplicate, amount, currency: as the names say.
+#: status: as missing_local, for a transaction that had ended without moving money; or the gateway
+#: moved money back by itself. late: the row is of another window than the movement. fee, duplicate,
+#: amount, currency: as the names say.
 Class = Literal[
     "matched",
     "missing_local",
@@ -40,6 +41,8 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "refund": ("refund", "reversal"),
     "payout": ("settlement",),
 }
+#: Rows of money that the gateway moves back by itself. No operation of ours does that.
+MOVED_BACK: frozenset[RowKind] = frozenset({"dispute", "return"})
 #: First operation → the operation that moves the money afterwards.
 TAKING = {"authorization": "capture", "reservation": "posting"}
 
@@ -76,6 +79,8 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     recorded: Money | None = None
     payment_id: str = ""
     movement_id: str = ""
+    #: The gateway moved the money back by itself: a person decides what follows.
+    moved_back: bool = False
     #: An event was appended to the transaction, by this run or an earlier one.
     corrected: bool = False
 
@@ -104,7 +109,9 @@ def compare(rows: Iterable[LedgerRow], books: Books, from_ms: int, to_ms: int) -
     taken = {one.name for one in found.values()}
     findings = []
     for row in listed:
-        if row.kind not in OPERATIONS:
+        if row.kind in MOVED_BACK:
+            findings.append(_moved_back(row, books.states.get(request_of[row.id])))
+        elif row.kind not in OPERATIONS:
             findings.append(_finding("fee", row))
         elif row.id in found:
             findings.append(_compared(row, found[row.id], from_ms))
@@ -225,6 +232,18 @@ def _missing(row: LedgerRow, state: State | None, taken: set[str]) -> Finding:
         operation=operation,
         intent=intent,
     )
+
+
+def _moved_back(row: LedgerRow, state: State | None) -> Finding:
+    """A dispute, or a charge, refund or payout that failed after it had succeeded."""
+    finding = msgspec.structs.replace(_finding("status", row), moved_back=True)
+    if state is None:
+        return finding
+    finding = msgspec.structs.replace(finding, flow=state.flow, request_id=state.id)
+    if row.reference is None:
+        return finding
+    operation, intent = row.reference.operation, row.reference.intent
+    return msgspec.structs.replace(finding, operation=operation, intent=intent)
 
 
 def _operation(row: LedgerRow, state: State, funds: Funds) -> tuple[str, int]:

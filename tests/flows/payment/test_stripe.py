@@ -48,10 +48,8 @@ class TestStripe(GatewayContract):
 class Answers:
     """Answers every call the same, and keeps what was sent."""
 
-    def __init__(self, status: int, error: object, headers: Mapping[str, str]) -> None:
-        self._response = HttpResponse(
-            status, Headers(headers.items()), msgspec.json.encode({"error": error})
-        )
+    def __init__(self, status: int, answer: object, headers: Mapping[str, str]) -> None:
+        self._response = HttpResponse(status, Headers(headers.items()), msgspec.json.encode(answer))
         self.sent: list[HttpRequest] = []
 
     async def send(self, request: HttpRequest) -> HttpResponse:
@@ -73,7 +71,7 @@ def instruction(verb: Verb = "sale", intent: int = 1, **more: Any) -> Instructio
 async def answer_to(
     status: int, error: object, headers: Mapping[str, str] | None = None, verb: Verb = "sale"
 ) -> Any:
-    answers = Answers(status, error, headers or {})
+    answers = Answers(status, {"error": error}, headers or {})
     connection = Connection(
         Http(answers, ManualRuntime()),
         "shop",
@@ -315,6 +313,39 @@ async def test_a_lost_payout_is_found_by_its_reference(harness, connection):
         ("payout", Money("-49.90", "EUR")),
         ("charge", Money("100.00", "EUR")),
     ]
+
+
+@pytest.mark.parametrize(
+    ("category", "kind"),
+    [
+        ("charge", "charge"),
+        ("dispute", "dispute"),
+        ("refund_failure", "return"),
+        ("charge_failure", "return"),
+        ("payout_reversal", "return"),
+        ("other_adjustment", "other"),
+    ],
+)
+async def test_rows_of_money_that_stripe_moved_back_are_no_payments(connection, category, kind):
+    """A payout that failed later was taken for the payout."""
+    about = {"id": "re_1", "object": "refund", "payment_intent": "pi_1", "metadata": {}}
+    listed = {
+        "id": "txn_1",
+        "object": "balance_transaction",
+        "type": "adjustment",
+        "reporting_category": category,
+        "amount": 4_990,
+        "fee": 0,
+        "currency": "eur",
+        "status": "available",
+        "created": 1_700_000_000,
+        "source": about,
+    }
+    page = {"object": "list", "data": [listed], "has_more": False}
+    http = Http(Answers(200, page, {}), ManualRuntime())
+    asked = msgspec.structs.replace(connection, http=http)
+    (row,) = (await StripeGateway().list(Window(0, 2**42), asked)).rows
+    assert (row.kind, row.payment_id) == (kind, "pi_1")
 
 
 @pytest.mark.parametrize(

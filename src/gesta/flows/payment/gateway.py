@@ -299,7 +299,8 @@ class Window(msgspec.Struct, frozen=True):
     to_ms: int
 
 
-RowKind = Literal["charge", "refund", "payout", "fee", "dispute", "other"]
+#: return: the gateway moved money back by itself: a charge, refund or payout that failed later.
+RowKind = Literal["charge", "refund", "payout", "fee", "dispute", "return", "other"]
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
