@@ -158,12 +158,13 @@ class PromiseChecks:
         return lost
 
     def _has_just_succeeded_late(self, state: State) -> bool:
-        """An executor that was cut off and went on has ended well, after this worker had read the
-        stream and before its call (docs/guarantees.md, G3).
+        """An executor that was cut off, or whose process stood still until its lease was lost, has
+        ended well after this worker had read the stream and before its call (docs/guarantees.md,
+        G3).
         """
         now = self._world.loop.now
         late = state.status == "completed" and any(
-            call.is_cut and call.is_answered and now - call.ended < AN_INSTANT_SECONDS
+            call.was_in_doubt and call.is_answered and now - call.ended < AN_INSTANT_SECONDS
             for call in self._world.provider.calls[state.id]
         )
         self._world.hits["called_beside_a_late_success"] += late
