@@ -174,3 +174,18 @@ async def test_an_error_of_one_batch_leaves_the_one_beside_it_alone(writer):
     answers = await asyncio.gather(first, second, return_exceptions=True)
     assert [str(one) for one in answers] == ["disk", "2"]
     assert await group.add(3) == "3"
+
+
+async def test_items_of_one_caller_are_answered_in_their_order_whichever_batch_ends_first():
+    second_ended = asyncio.Event()
+
+    async def write(items: list[int]) -> list[str]:
+        if items == [1, 2]:
+            await second_ended.wait()
+        return [str(item) for item in items]
+
+    group = GroupCommit(write, "test", limit=2, at_once=2)
+    together, last = group.add_all([1, 2, 3]), group.add(4)
+    assert await last == "4"
+    second_ended.set()
+    assert await together == ["1", "2", "3"]

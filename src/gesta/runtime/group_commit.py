@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from gesta.errors import Fenced
 from gesta.runtime.clock import spawn
@@ -18,24 +18,43 @@ WEIGHT_MAX = 8 * 1024 * 1024
 
 
 class _Together(Generic[O]):
-    """The answers to items that one caller added: its future is done once all are written.
+    """The answers to items that one caller added: `future` is done once all are written."""
 
-    GroupCommit uses it in the place of a future of each item.
-    """
-
-    __slots__ = ("_answers", "_count", "cancel", "done", "future", "set_exception")
+    __slots__ = ("_answers", "_left", "future")
 
     def __init__(self, count: int) -> None:
-        self._answers: list[O] = []
-        self._count = count
+        self._answers: list[O | None] = [None] * count
+        self._left = count
         self.future: asyncio.Future[list[O]] = asyncio.get_running_loop().create_future()
-        self.done, self.cancel = self.future.done, self.future.cancel
-        self.set_exception = self.future.set_exception
+
+    def set_answer(self, number: int, answer: O) -> None:
+        self._answers[number] = answer
+        self._left -= 1
+        if not self._left:
+            self.future.set_result(cast(list[O], self._answers))
+
+
+class _Place(Generic[O]):
+    """In the place of a future of one of these items. It knows the number of its item: of two
+    batches that are written at a time, the later one may end first.
+    """
+
+    __slots__ = ("_number", "_together")
+
+    def __init__(self, together: _Together[O], number: int) -> None:
+        self._together, self._number = together, number
+
+    def done(self) -> bool:
+        return self._together.future.done()
 
     def set_result(self, answer: O) -> None:
-        self._answers.append(answer)
-        if len(self._answers) == self._count:
-            self.future.set_result(self._answers)
+        self._together.set_answer(self._number, answer)
+
+    def set_exception(self, error: Exception) -> None:
+        self._together.future.set_exception(error)
+
+    def cancel(self) -> bool:
+        return self._together.future.cancel()
 
 
 class GroupCommit(Generic[I, O]):
@@ -51,7 +70,7 @@ class GroupCommit(Generic[I, O]):
     ) -> None:
         """`at_once`: how many batches may be written at a time, in any order."""
         self._write, self._name, self._limit = write, name, limit
-        self._waiting: list[tuple[I, asyncio.Future[O] | _Together[O], int]] = []
+        self._waiting: list[tuple[I, asyncio.Future[O] | _Place[O], int]] = []
         self._weight = 0
         self._at_once, self._writers = at_once, set[asyncio.Task[None]]()
         #: Whether one has started and not yet taken a batch.
@@ -75,7 +94,7 @@ class GroupCommit(Generic[I, O]):
         """
         self._start_writer()
         together: _Together[O] = _Together(len(items))
-        self._waiting += [(item, together, 0) for item in items]
+        self._waiting += [(item, _Place(together, n), 0) for n, item in enumerate(items)]
         return together.future
 
     def _start_writer(self) -> None:
@@ -110,9 +129,7 @@ class GroupCommit(Generic[I, O]):
         weights = accumulate(weight for _, _, weight in self._waiting[: self._limit])
         return max(1, sum(weight <= WEIGHT_MAX for weight in weights))
 
-    async def _write_batch(
-        self, batch: list[tuple[I, asyncio.Future[O] | _Together[O], int]]
-    ) -> None:
+    async def _write_batch(self, batch: list[tuple[I, asyncio.Future[O] | _Place[O], int]]) -> None:
         try:
             answers = await self._write([item for item, _, _ in batch])
             for (_, future, _), answer in zip(batch, answers, strict=True):

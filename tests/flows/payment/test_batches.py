@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from gesta import Engine, Money, Request
 from gesta.domain.transaction.events import CallStarted
 from gesta.flows import card
 from gesta.ports.transactions import Entry
+from gesta.runtime.settings import load
 from gesta.testing.plugin import Harness
 from tests.world import Ports, append_raw, pass_time
 
@@ -155,3 +157,39 @@ async def test_the_call_of_an_operation_is_not_journalled_for_the_next_one(gesta
     history = [one for _, one, _ in await shop.history(request.id) if isinstance(one, CallStarted)]
     assert [one.key for one in history] == ["k", journalled[1]]
     assert "Captured" not in await steps(shop, request)
+
+
+async def test_a_cancelled_payment_is_not_called_because_another_batch_was_journalled_first(
+    gesta, ports
+):
+    """With a queue of its own, two batches of one turn are written at a time."""
+    shop = Engine(
+        flows=[card.flow()], settings=load({"url": "memory:", "queue_url": "memory:queue"})
+    )
+    await shop.start()
+    await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+    await shop.submit(sale("1.00"))
+    await gesta.settle()
+    shop.pipeline.recorder._commit._limit = 2
+    second_is_written = asyncio.Event()
+
+    async def write(original: Any, entries: list[Entry]) -> Any:
+        if len(started(entries)) == 2 and not second_is_written.is_set():
+            if started(entries)[0].key.startswith(f"default:{requests[0].id}:"):
+                name, change = "TransactionUpdated.v1", b'{"change":"cancel_requested"}'
+                await append_raw(shop, requests[0].id, 1, name, change, flow=card.NAME)
+                await second_is_written.wait()
+            else:
+                answer = await original(entries)
+                second_is_written.set()
+                return answer
+        return await original(entries)
+
+    ports.transactions.replace("record", write)
+    requests: list[Request] = []
+    requests += await submit(shop, 4)
+    await pass_time(gesta, 5)
+    assert second_is_written.is_set()
+    assert await requests[0].status() == "cancelled"
+    assert sorted(keys(gesta)) == sorted(f"default:{one.id}:sale:1" for one in requests[1:])
+    await shop.stop()
