@@ -176,7 +176,8 @@ class Recorder:
         """Decide and record the commands of several requests in one write; their jobs stay. The
         store is asked again until it answers.
 
-        None: nothing follows from the command, or the stream has changed. `apply` decides again.
+        None: nothing follows from the command, the stream has changed, or the tenant was copied to
+        another store. `apply` decides again.
         """
         applied: list[Applied | None] = [None] * len(given)
         entries: list[Entry] = []
@@ -193,22 +194,31 @@ class Recorder:
                 changes.append((number, events))
         recordings = await self._record_all(entries)
         for (number, made), entry, recording in zip(changes, entries, recordings, strict=True):
-            if isinstance(recording.verdict, Appended):
+            if recording is not None and isinstance(recording.verdict, Appended):
                 assert entry.view is not None
                 before, after = given[number].view.state, entry.view.state
                 self._report(before, after, made, lifecycle_of(before.flow), None)
                 applied[number] = Applied(entry.view, made, None)
         return applied
 
-    async def _record_all(self, entries: Sequence[Entry]) -> Sequence[Recording]:
+    async def _record_all(self, entries: Sequence[Entry]) -> Sequence[Recording | None]:
         if not entries:
             return ()
         try:
             return await self._commit.add_all(entries)
         except StoreError:
             # Some may have been written: the store recognises them.
-            again = [self._again(entry, lambda _: None) for entry in entries]
+            again = [self._unless_left(entry) for entry in entries]
             return await run_all(again, "gesta-recorder")
+
+    async def _unless_left(self, entry: Entry) -> Recording | None:
+        """As `_again`; None if the tenant was copied to another store. The other tenants of a batch
+        must not wait until that is undone.
+        """
+        try:
+            return await self._again(entry, _raise_if_left)
+        except Fenced:
+            return None
 
     async def settle(
         self, settlement: Settlement | None, *, insist: bool = False
@@ -284,7 +294,13 @@ def _raise_if_gone(command: Command, error: StoreError) -> None:
     """Raise if a repetition cannot help: a job is to be held, but its tenant was copied to another
     store.
     """
-    if isinstance(command, HoldRequest) and isinstance(error, Fenced) and error.tenant is not None:
+    if isinstance(command, HoldRequest):
+        _raise_if_left(error)
+
+
+def _raise_if_left(error: StoreError) -> None:
+    """Raise if the tenant was copied to another store."""
+    if isinstance(error, Fenced) and error.tenant is not None:
         raise error
 
 

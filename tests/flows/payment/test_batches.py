@@ -10,6 +10,7 @@ import pytest
 from gesta import Engine, Money, Request
 from gesta.domain.transaction.events import CallStarted
 from gesta.flows import card
+from gesta.ports.fences import Fence
 from gesta.ports.transactions import Entry
 from gesta.runtime.settings import load
 from gesta.testing.plugin import Harness
@@ -193,3 +194,29 @@ async def test_a_cancelled_payment_is_not_called_because_another_batch_was_journ
     assert await requests[0].status() == "cancelled"
     assert sorted(keys(gesta)) == sorted(f"default:{one.id}:sale:1" for one in requests[1:])
     await shop.stop()
+
+
+async def test_a_tenant_that_was_copied_to_another_store_does_not_stop_the_payments_of_its_batch(
+    gesta, ports, shop
+):
+    await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT, tenant="gone")
+    await shop.submit(sale("1.00"), tenant="gone")
+    await gesta.settle()
+    before = keys(gesta)
+
+    async def put_up(original: Any, entries: list[Entry]) -> Any:
+        if started(entries):
+            await gesta._databases["memory:"].fences.put_up(Fence("left", "another", "gone"))
+        return await original(entries)
+
+    ports.transactions.replace("record", put_up)
+    payments = [(sale("2.00"), "default"), (sale("3.00"), "gone"), (sale("4.00"), "default")]
+    made = await asyncio.gather(*(shop.submit(one, tenant=tenant) for one, tenant in payments))
+    await pass_time(gesta, 5)
+    assert keys(gesta) == [*before, *(f"default:{made[at].id}:sale:1" for at in (0, 2))]
+    assert [await made[at].status() for at in (0, 2)] == ["completed"] * 2
+    ports.transactions.heal()
+    await gesta._databases["memory:"].fences.take_down(Fence("left", "another", "gone"))
+    await pass_time(gesta, 5)
+    assert await made[1].status() == "completed"
+    assert len(keys(gesta)) == len(before) + 3
