@@ -173,7 +173,7 @@ async def test_what_contradicts_the_record_is_noted_once_and_changes_no_amount(g
 async def test_money_that_the_gateway_moved_back_is_noted_once_and_changes_no_amount(
     gesta, shop, kind
 ):
-    """It was taken for a fee, which nobody has to look at."""
+    """It was taken for a fee, which needs no decision."""
     tx = await sale(shop)
     await tx.outcome(timeout=20)
     reference = Reference("default", "payment.card", tx.id, "sale", 1)
