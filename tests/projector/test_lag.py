@@ -5,9 +5,10 @@ gets on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from gesta import Done
@@ -15,9 +16,11 @@ from gesta.engine.environment import Environment, Wiring
 from gesta.errors import StoreError
 from gesta.projector import projector
 from gesta.projector.projector import STUCK_SECONDS
-from gesta.runtime.clock import spawn
+from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.settings import Settings
-from tests.world import Note, Ports, Provider, engine_of, let_run, pass_time
+from gesta.testing.contracts.samples import fresh_append
+from gesta.testing.plugin import Harness
+from tests.world import URL, Note, Ports, Provider, engine_of, let_run, pass_time
 
 LAG = 5
 
@@ -84,3 +87,82 @@ async def test_requests_that_were_not_stored_count_no_longer_once_the_log_is_fol
         lagging.clear()
         await asyncio.wait_for(engine.submit(Note()), 1)
         lagging.set()
+
+
+@pytest.fixture
+def busy(gesta: Harness, lagging: asyncio.Event, ports: Ports) -> Callable[[], None]:
+    """Call it with an engine open: from then on other processes append all the time, so that its
+    projector never reaches the end of the log.
+    """
+
+    async def follow(original, after, limit):
+        await sleep(gesta.runtime, STUCK_SECONDS / 4)
+        await gesta._databases[URL].stores().events.append([fresh_append()])
+        return await original(after, limit)
+
+    return lambda: ports.events.replace("follow", follow)
+
+
+async def is_accepted_soon(gesta, engine, ports) -> bool:
+    late = spawn(engine.submit(Note("late")), "late")
+    await pass_time(gesta, STUCK_SECONDS)
+    is_accepted = late.done()
+    ports.events.heal()
+    await pass_time(gesta, STUCK_SECONDS)
+    await late
+    return is_accepted
+
+
+async def test_a_new_request_does_not_wait_for_events_that_another_process_has_folded(
+    gesta, ports, busy
+):
+    leader = engine_of(Provider())
+    await leader.start()
+    await let_run(gesta)
+    async with engine_of(Provider()) as engine:
+        busy()
+        await engine.submit_many([Note(str(number)) for number in range(100 * LAG)])
+        await pass_time(gesta, 2)
+        await leader.stop()
+        await pass_time(gesta, 5)
+        assert engine.pipeline.projector.is_here
+        assert await is_accepted_soon(gesta, engine, ports)
+
+
+async def test_a_new_request_does_not_wait_for_events_that_were_refused(gesta, ports, busy):
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        await engine.submit(Note("hello"), key="k")
+        busy()
+        await pass_time(gesta, 2)
+        again = [spawn(engine.submit(Note("hello"), key="k"), "again") for _ in range(100 * LAG)]
+        await let_run(gesta)
+        assert await is_accepted_soon(gesta, engine, ports)
+        assert {(await one).verdict for one in again} == {"duplicate"}
+
+
+async def test_a_new_request_waits_although_the_positions_of_the_store_are_bytes(
+    gesta, lagging, ports
+):
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+
+        async def follow_one(original, after, limit):
+            """The first event, and far from the one before."""
+            await lagging.wait()
+            lagging.clear()
+            found = await original(after // 1_000, 1)
+            return [msgspec.structs.replace(one, position=one.position * 1_000) for one in found]
+
+        ports.events.replace("follow", follow_one)
+        lagging.clear()
+        await engine.submit_many([Note(str(number)) for number in range(2 * LAG)])
+        lagging.set()
+        await let_run(gesta)
+        late = spawn(engine.submit(Note("late")), "late")
+        await let_run(gesta)
+        is_accepted = late.done()
+        ports.events.heal()
+        lagging.set()
+        await late
+        assert not is_accepted

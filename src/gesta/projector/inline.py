@@ -8,12 +8,12 @@ another process in between is never skipped.
 Intake and the recorder append through this class instead of the store.
 """
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from gesta.domain.events import Created
 from gesta.domain.lifecycles import lifecycle_of
-from gesta.ports.event_store import Append, AppendVerdict
+from gesta.ports.event_store import Append, Appended, AppendVerdict
 from gesta.ports.job_queue import Job
 from gesta.ports.read_model import View
 from gesta.ports.stores import Stores
@@ -29,13 +29,13 @@ class InlineProjection:
         self._events, self._commits, self._projector = stores.events, stores.transactions, projector
         self._is_possible, self.commit_size = stores.projects_inline, stores.commit_size
         self.recordings_at_once = stores.recordings_at_once
+        self._is_counted = stores.has_separate_views
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         """As EventStore.append, of new requests."""
         if not self._is_possible:
             await self._projector.room()
-            self._projector.appended(sum([len(append.events) for append in appends]))
-            return await self._events.append(appends)
+            return await self._counted(appends, self._events.append(appends), lambda one: one)
         await self._projector.before_append()
         projection = self._projection((append, None) for append in appends)
         if projection is None:
@@ -48,14 +48,45 @@ class InlineProjection:
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
         """As Transactions.record."""
         appends = [(entry.append, entry.view) for entry in entries if entry.append is not None]
-        if not appends or not self._is_possible:
-            self._projector.appended(sum([len(append.events) for append, _ in appends]))
+        if not appends:
             return await self._commits.record(entries)
+        if not self._is_possible:
+            return await self._counted(
+                [one.append for one in entries],
+                self._commits.record(entries),
+                lambda one: one.verdict,
+            )
         await self._projector.before_append()
         projection = self._projection(appends)
         if projection is None:
             return await self._write(self._commits.record(entries), None)
         return await self._write(self._commits.record(entries, projection), projection)
+
+    async def _counted(
+        self,
+        appends: Sequence[Append | None],
+        writing: Awaitable[list[T]],
+        verdict_of: Callable[[T], AppendVerdict | None],
+    ) -> list[T]:
+        """Count the events that the projector is to read from the log."""
+        if not self._is_counted:
+            return await writing
+        sizes = [0 if one is None else len(one.events) for one in appends]
+        count, written = sum(sizes), 0
+        self._projector.appended(count)
+        try:
+            answers = await writing
+            written = sum(
+                [
+                    size
+                    for size, answer in zip(sizes, answers, strict=True)
+                    if isinstance(verdict_of(answer), Appended)
+                ]
+            )
+            return answers
+        finally:
+            # Without those that were refused: new requests would wait for them.
+            self._projector.appended(written - count)
 
     async def _write(self, writing: Awaitable[T], projection: Projection | None) -> T:
         self._projector.sent()

@@ -102,7 +102,8 @@ class Projector:
         self._held_until, self._held_at = 0.0, float("-inf")
         self._hold_every, self._inline_before = HOLD_EVERY_SECONDS, 0
         self._let_go = Signal(runtime)
-        #: Events that this process appended and has not folded, and when it last folded some.
+        #: Events that this process appended and has not folded, at most, and when it last looked
+        #: for some.
         self._lag, self._folded_at = 0, float("-inf")
         self._stepped = Signal(runtime)
         #: The worker in this process, if there is one.
@@ -195,12 +196,14 @@ class Projector:
             await self._stepped.wait(left)
 
     def appended(self, count: int) -> None:
-        """So many events of this process are in the log, and are to be read from there."""
-        self._lag += count
+        """So many more events of this process are in the log, and are to be read from there; fewer
+        than was said before, if it is negative.
+        """
+        self._lag = max(0, self._lag + count)
 
-    def _folded(self, count: int) -> None:
-        """So many events were folded; 0: there are no more."""
-        self._lag = max(0, self._lag - count) if count else 0
+    def _has_stepped(self, *, is_at_end: bool) -> None:
+        if is_at_end:
+            self._lag = 0
         self._folded_at = self._runtime.monotonic()
         self._stepped.set()
 
@@ -227,20 +230,20 @@ class Projector:
         await repeat(self._turn, "projector", self._process, outage=self._forget_positions)
 
     async def _turn(self) -> None:
-        ours = await self.partitions.hold()
-        if (
-            ours != self._followed
-            or self.partitions.lease_expiry != self._lease_expiry
-            or self._positions is None
-        ):
-            self._followed, self._lease_expiry = ours, self.partitions.lease_expiry
+        ours, expiry = await self.partitions.hold(), self.partitions.lease_expiry
+        is_new = ours != self._followed or expiry != self._lease_expiry
+        if is_new:
+            self._followed, self._lease_expiry = ours, expiry
+            # What this process appended before, another one may have folded.
+            self._lag = 0
+        if is_new or self._positions is None:
             # Also if none is left: the store drops what it has cached of their views.
             await self._read_positions()
         if not ours:
             await sleep(self._runtime, RENEWAL_SECONDS)
             return
         moved = await self.step()
-        self._folded(moved)
+        self._has_stepped(is_at_end=moved == 0)
         if moved == 0:
             age = self._runtime.monotonic() - self._positions_read_at
             if age >= POSITION_SECONDS and not self._sent:
@@ -326,6 +329,8 @@ class Projector:
         else:
             self._saved(views)
         positions.moved(span.numbers, reached)
+        # Of all processes, and positions may be bytes.
+        self._lag = max(0, self._lag - len(batch))
         if quarantined:
             self._folding.log_quarantined()
         return reached - span.position
