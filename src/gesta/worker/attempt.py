@@ -385,6 +385,8 @@ class Attempts:
         run.started_ms, run.started = self._runtime.now_ms(), self._runtime.monotonic()
         run.number = state.attempts if run.asking else state.attempts + 1
         run.key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
+        # What was rendered with a batch belongs to the config that was read then.
+        run.attempt = run.rendered = None
         if not isinstance(run.readable, bytes):
             run.obstacle = run.readable
         else:

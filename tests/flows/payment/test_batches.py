@@ -10,6 +10,8 @@ import pytest
 from gesta import Engine, Money, Request
 from gesta.domain.transaction.events import CallStarted
 from gesta.flows import card
+from gesta.flows.payment.gateway import CallRefused, Connection
+from gesta.flows.payment.stripe import StripeGateway
 from gesta.ports.fences import Fence
 from gesta.ports.transactions import Entry
 from gesta.runtime.settings import load
@@ -220,3 +222,29 @@ async def test_a_tenant_that_was_copied_to_another_store_does_not_stop_the_payme
     await pass_time(gesta, 5)
     assert await made[1].status() == "completed"
     assert len(keys(gesta)) == len(before) + 3
+
+
+async def test_a_key_that_the_gateway_quotes_is_hidden_though_the_call_was_rendered_twice(
+    gesta, ports, shop, monkeypatch
+):
+    requests: list[Request] = []
+
+    async def notify_one(original: Any, entries: list[Entry]) -> Any:
+        if started(entries):
+            ports.transactions.heal()
+            # As the webhook writes it: the payment goes on, but its stream has changed.
+            change = b'{"report":"evt_1","kind":"payment_intent.created"}'
+            name = "GatewayNotified.v1"
+            await append_raw(shop, requests[1].id, 1, name, change, flow=card.NAME)
+        return await original(entries)
+
+    async def quote(_: object, __: object, connection: Connection) -> CallRefused:
+        return CallRefused("bad_key", f"the key {connection.api_key} may not do that")
+
+    monkeypatch.setattr(StripeGateway, "execute", quote)
+    ports.transactions.replace("record", notify_one)
+    requests += await submit(shop, 3)
+    await pass_time(gesta, 5)
+    states = [(await request.view()).state for request in requests]
+    assert [one.status for one in states] == ["failed"] * 3
+    assert [one.detail for one in states] == ["bad_key: the key [hidden] may not do that"] * 3
