@@ -191,6 +191,16 @@ def test_a_program_without_logging_reads_in_words_that_a_master_key_was_created(
     assert (len(first.stderr.splitlines()), second.stderr) == (1, "")
 
 
+async def test_an_engine_without_stderr_starts_although_it_created_a_master_key(
+    an_empty_folder, monkeypatch
+):
+    for name in ("gesta", ""):
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [])
+    monkeypatch.setattr(sys, "stderr", None)
+    async with engine():
+        pass
+
+
 async def test_the_new_master_key_is_logged_as_information(an_empty_folder, caplog):
     caplog.set_level(logging.INFO, "gesta")
     async with engine():

@@ -283,7 +283,7 @@ class Engine:
             pipeline.telemetry.log.info(note)
             if not logging.getLogger("gesta").hasHandlers():
                 # The program has set up no logging, which would drop the line.
-                sys.stderr.write(f"gesta: {note}\n")
+                _say(f"gesta: {note}\n")
         for note in self._idle():
             pipeline.telemetry.log.warning(note)
 
@@ -464,6 +464,13 @@ class Engine:
         if view is None:
             raise self.pipeline.not_found(request_id)
         return view
+
+
+def _say(text: str) -> None:
+    """Write to stderr, where there is one: a service may run with it closed."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.write(text)
 
 
 @cache
