@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import Any
 
 import msgspec
 import pytest
 
+from gesta.admin.bulk import BulkRun
 from gesta.client import Bulk, Client, SyncClient
 from gesta.engine.request import Request
 from gesta.errors import BulkFinished, Forbidden, InvalidRequest, NotFound, StoreError, Unreachable
 from gesta.http_api.bulk import RUNS_OF_TENANT_MAX
+from gesta.runtime.clock import spawn
 from tests.http_api.served import Served
 from tests.http_api.test_dead_letters import ended
 
@@ -132,6 +135,29 @@ async def test_a_store_error_in_the_middle_is_the_last_line_and_the_run_can_be_r
     resumed = await run(api_here, key, {"action": "redrive"}, f"/v1/bulk/{stopped['id']}/resume")
     assert resumed[-1]["progress"]["finished"]
     assert [(await api_here.engine.get(one)).state.intent for one in ids] == [2] * 3
+
+
+async def test_dry_runs_that_have_not_reported_yet_count_as_active_runs(api_here, monkeypatch):
+    key = await api_here.key("operate")
+    await ended(api_here, "refuse")
+    asked, may_go_on, stored = asyncio.Semaphore(0), asyncio.Event(), BulkRun._stored
+
+    async def wait(self, views):
+        asked.release()
+        await may_go_on.wait()
+        return await stored(self, views)
+
+    monkeypatch.setattr(BulkRun, "_stored", wait)
+    dry = {**REDRIVE, "dryRun": True}
+    active = [spawn(run(api_here, key, dry), "dry run") for _ in range(RUNS_OF_TENANT_MAX)]
+    for _ in active:
+        await asked.acquire()
+    refused = await asyncio.wait_for(api_here.call("POST", "/v1/bulk", dry, key=key), 10)
+    assert (refused.status, refused.body["code"]) == (503, "too_many_bulk_runs")
+    may_go_on.set()
+    for one in active:
+        assert (await one)[-1]["progress"]["finished"]
+    assert (await run(api_here, key, dry))[-1]["progress"]["finished"]
 
 
 async def test_a_run_stops_when_its_caller_goes_away_and_another_may_begin(api_here):

@@ -65,8 +65,14 @@ async def _stream(call: Call, run: AsyncGenerator[BulkProgress, None]) -> Stream
     if call.web.bulk_runs[call.tenant] >= RUNS_OF_TENANT_MAX:
         detail = f"{RUNS_OF_TENANT_MAX} bulk runs of this tenant are active in this process"
         raise Problem(503, "too_many_bulk_runs", detail, headers={"Retry-After": "5"})
-    # Errors of the filter are raised here, before the answer begins.
-    return Stream(_lines(call, run, await anext(run)), NDJSON)
+    # It reads all requests before its first report; a dry run checks all of them.
+    call.web.bulk_runs[call.tenant] += 1
+    try:
+        # Errors of the filter are raised here, before the answer begins.
+        first = await anext(run)
+    finally:
+        call.web.bulk_runs[call.tenant] -= 1
+    return Stream(_lines(call, run, first), NDJSON)
 
 
 async def _lines(
