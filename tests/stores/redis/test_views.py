@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -339,6 +340,30 @@ async def test_a_key_of_another_type_is_an_error_and_the_other_flows_are_saved(v
         stored.delete(key)
         await views.save([ours, other], [])
         assert [*(await views.get([key_of(ours.state)])).values()] == [ours]
+
+
+SWEEPER = [f"gesta:v1:{{views-0}}:{name}" for name in ("sweep", "open", "undecided", "versions")]
+
+
+async def test_a_request_that_has_ended_is_in_no_index_of_the_sweeper(valkey):
+    opened_view = view_of("notification.slack", {}, expires_at=9000)
+    ended = view_of("notification.slack", {}, version=2, status="sent", phase="ended")
+    stored = client_of(valkey)
+    async with opened(valkey) as views:
+        await views.save([opened_view], [])
+        assert [stored.exists(key) for key in SWEEPER] == [1, 1, 0, 1]
+        await views.save([ended], [])
+        assert not stored.exists(*SWEEPER)
+
+
+@pytest.mark.parametrize("key", SWEEPER)
+async def test_a_key_of_another_type_keeps_a_request_out_of_all_indexes(valkey, key):
+    stored = client_of(valkey)
+    stored.rpush(key, "theirs")
+    async with opened(valkey) as views:
+        with pytest.raises(StoreError, match=f"{re.escape(key)}.* a list"):
+            await views.save([view_of("notification.slack", {}, expires_at=9000)], [])
+    assert [one for one in SWEEPER if stored.exists(one)] == [key]
 
 
 async def test_the_error_of_a_user_that_may_not_run_scripts_names_what_to_grant(valkey):

@@ -44,7 +44,7 @@ SHARDS = 16
 SORTED = 5_000
 PAGE = 500
 #: Views in one script: the server takes longer for each in a script with thousands of writes.
-BATCH = 300
+BATCH = 100
 #: An answer of save_views.lua.
 OTHER_BASE = 2
 
@@ -189,7 +189,11 @@ class RedisReadModel:
                 Call(
                     script("index_views"),
                     [shard.sweep, shard.open, shard.undecided, shard.versions, shard.flows],
-                    [_pack(list(flows)), _pack([_index_row(state) for state in states])],
+                    [
+                        _pack(list(flows)),
+                        _pack([_index_row(state) for state in states if not state.is_terminal]),
+                        _pack([(_member(one), one.version) for one in states if one.is_terminal]),
+                    ],
                 )
             )
         return calls
@@ -525,7 +529,7 @@ def _save_call(flow: str, tenant: str, views: Sequence[View], based_on: Mapping[
     keys, head = _group_head(flow, tenant, [view.state.id for view in views])
     # One argument: the client takes longer for each than for its content.
     packed = _pack([_row(view, based_on.get(key_of(view.state))) for view in views])
-    return Call(script("save_views"), keys, [*head, DISPATCHED_KEPT_MS, packed])
+    return Call(script("save_views"), keys, [*head, DISPATCHED_KEPT_MS, tenant, packed])
 
 
 def _group_head(flow: str, tenant: str, ids: Iterable[str]) -> tuple[list[str], list[Any]]:
@@ -544,7 +548,7 @@ def _row(view: View, before: View | None) -> list[Any]:
     """
     state = view.state
     is_whole = before is None or before.payload != view.payload
-    return [
+    row = [
         state.id,
         state.version,
         state.status,
@@ -553,50 +557,34 @@ def _row(view: View, before: View | None) -> list[Any]:
         state.dispatch_version if state.wants or state.attempts else 0,
         state.is_terminal,
         0 if before is None or is_whole else before.state.version,
-        *chain.from_iterable((_snapshot(view) if is_whole else _changing(state)).items()),
+        _encode(state).decode(),
     ]
+    return row + _content(view) if is_whole else row
 
 
-def _snapshot(view: View) -> dict[str, str]:
-    """The fields that other services read, and ours: `state`, and `payload` where it is more than
-    `data`.
+def _content(view: View) -> list[Any]:
+    """What never changes or depends on the payload: `data`, `createdAt`, then more fields that
+    other services read, and `payload` where it is more than `data`.
     """
-    state = view.state
-    fields = {"id": state.id, "tenant": state.tenant}
     given = _fields_of(view.payload) if view.payload[:1] == b"{" else {}
+    row = [bytes(given.get("data", view.payload)).decode(), view.state.created_at]
     for name in PAYLOAD_FIELDS:
         raw = given.get(name)
         if raw is not None and bytes(raw)[:1] == b'"':
-            fields[name] = _text_of(raw)
+            row += (name, _text_of(raw))
     if "data" in given:
-        fields["payload"] = view.payload.decode()
-    return fields | {
-        "data": bytes(given.get("data", view.payload)).decode(),
-        "createdAt": str(state.created_at),
-        **_changing(state),
-    }
-
-
-def _changing(state: State) -> dict[str, str]:
-    """The fields that an event changes. The others depend on the payload, or never change."""
-    return {
-        "status": state.status,
-        "version": str(state.version),
-        "updatedAt": str(state.updated_at),
-        "lastStreamRevision": str(state.version - 1),
-        "state": _encode(state).decode(),
-    }
+        row += ("payload", view.payload.decode())
+    return row
 
 
 def _index_row(state: State) -> list[Any]:
-    """As index_views.lua has it."""
+    """A request that has not ended, as index_views.lua has it."""
     return [
         _member(state),
         state.version,
         "" if state.sweep_at is None else state.sweep_at,
         state.updated_at if state.wants else "",
         state.updated_at if state.waits_for_a_person else "",
-        state.is_terminal,
     ]
 
 

@@ -6,9 +6,10 @@
 --       then two per view: its snapshot (HASH) and its dispatched mark (STRING)
 -- ARGV  1 S, the number of statuses; 2 … 1+S the statuses
 --       2+S how long a dispatched mark outlives the end of its request, in milliseconds
---       3+S the views in MessagePack, each a list: id, version, status, updatedAt, dispatch version
---       or 0, whether it has ended, the version on which its fields are based, and field, value, …
---       Based on 0: the fields are the whole view. Else they are what changed since that version.
+--       3+S the tenant, 4+S the views in MessagePack, each a list: id, version, status, updatedAt,
+--       dispatch version or 0, whether it has ended, the version on which its fields are based, the
+--       field `state`; then, based on 0, the view is whole: data, createdAt and other fields and
+--       their values, field, value, …
 -- Returns per view: 1 saved, 0 not newer, 2 another version is stored than the one it is based on,
 -- or an error.
 local call, PART = redis.call, 1000
@@ -17,7 +18,7 @@ local by_status = {}
 for n = 1, count do
   by_status[ARGV[1 + n]] = KEYS[2 + n]
 end
-local keep_ms, views = ARGV[2 + count], cmsgpack.unpack(ARGV[3 + count])
+local keep_ms, tenant, views = ARGV[2 + count], ARGV[3 + count], cmsgpack.unpack(ARGV[4 + count])
 
 local function key_of(n)
   return KEYS[1 + count + 2 * n], KEYS[2 + count + 2 * n]
@@ -49,7 +50,7 @@ local function index(view, stored)
     end
     later('SADD', by_status[status], id)
   end
-  later('ZADD', KEYS[1], string.format('%.0f', view[4]), id)
+  later('ZADD', KEYS[1], view[4], id)
   if not stored[1] then
     later('ZADD', KEYS[2], 0, id)
   end
@@ -65,16 +66,22 @@ end
 
 local function write(n, view, stored)
   local key, mark = key_of(n)
-  if view[7] == 0 and stored[1] and call('HLEN', key) ~= (#view - 7) / 2 then
-    call('DEL', key)
+  local id, version, status, updated, state = view[1], view[2], view[3], view[4], view[8]
+  if view[7] > 0 then
+    call('HSET', key, 'status', status, 'version', version, 'updatedAt', updated,
+      'lastStreamRevision', version - 1, 'state', state)
+  else
+    if stored[1] and call('HLEN', key) ~= 9 + (#view - 10) / 2 then call('DEL', key) end
+    call('HSET', key, 'id', id, 'tenant', tenant, 'data', view[9], 'createdAt', view[10],
+      'status', status, 'version', version, 'updatedAt', updated,
+      'lastStreamRevision', version - 1, 'state', state, unpack(view, 11))
   end
-  call('HSET', key, unpack(view, 8))
   if view[6] and view[5] > 0 then
-    call('SET', mark, string.format('%.0f', view[5]), 'PX', keep_ms)
+    call('SET', mark, view[5], 'PX', keep_ms)
   elseif view[6] then
     call('PEXPIRE', mark, keep_ms)
   elseif view[5] > tonumber(stored[3] or '0') then
-    call('SET', mark, string.format('%.0f', view[5]))
+    call('SET', mark, view[5])
   end
 end
 
