@@ -132,8 +132,9 @@ class RedisJobQueue:
         keys = [key for flow in flows for key in QueueKeys(self._prefix, flow).fixed]
         bases = {flow: QueueKeys(self._prefix, flow).base for flow in flows}
         keys += [bases[job.flow] + job.id for job in batch]
-        # One argument: the client takes longer for each than for its content.
-        args: list[Arg] = [self._now(), fence, _pack([self._row(job) for job in batch]), *worker]
+        # One argument, and one list: client and server take longer for each than for its content.
+        values = list(chain.from_iterable([self._row(job) for job in batch]))
+        args: list[Arg] = [self._now(), fence, _pack(values), *worker]
         return Call(script("put"), [*self._own.fixed, *keys], args)
 
     async def put_leased(self, jobs: Sequence[Job], free_slots: FreeSlots) -> list[bool]:
@@ -323,7 +324,11 @@ class RedisJobQueue:
             Call(
                 script("settle"),
                 self._own.fixed,
-                [self._now(), KEEP_COMPLETED, _pack(rows[at : at + SETTLED])],
+                [
+                    self._now(),
+                    KEEP_COMPLETED,
+                    _pack(list(chain.from_iterable(rows[at : at + SETTLED]))),
+                ],
             )
             for at in range(0, len(rows), SETTLED)
         ]

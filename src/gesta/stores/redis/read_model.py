@@ -527,8 +527,9 @@ def _statuses_of(flow: str) -> tuple[str, ...]:
 
 def _save_call(flow: str, tenant: str, views: Sequence[View], based_on: Mapping[Key, View]) -> Call:
     keys, head = _group_head(flow, tenant, [view.state.id for view in views])
-    # One argument: the client takes longer for each than for its content.
-    packed = _pack([_row(view, based_on.get(key_of(view.state))) for view in views])
+    # One argument, and one list: client and server take longer for each than for its content.
+    values = chain.from_iterable([_row(view, based_on.get(key_of(view.state))) for view in views])
+    packed = _pack(list(values))
     return Call(script("save_views"), keys, [*head, DISPATCHED_KEPT_MS, tenant, packed])
 
 
@@ -542,13 +543,13 @@ def _group_head(flow: str, tenant: str, ids: Iterable[str]) -> tuple[list[str], 
     return names, [len(statuses), *statuses]
 
 
-def _row(view: View, before: View | None) -> list[Any]:
+def _row(view: View, before: View | None) -> tuple[Any, ...]:
     """As save_views.lua has it. `before`: what this process wrote of the request last; then only
     what can have changed is written.
     """
     state = view.state
     is_whole = before is None or before.payload != view.payload
-    row = [
+    return (
         state.id,
         state.version,
         state.status,
@@ -556,25 +557,26 @@ def _row(view: View, before: View | None) -> list[Any]:
         # Also where the operation opened and ended since the last write.
         state.dispatch_version if state.wants or state.attempts else 0,
         state.is_terminal,
-        0 if before is None or is_whole else before.state.version,
         _encode(state).decode(),
-    ]
-    return row + _content(view) if is_whole else row
+        0 if before is None or is_whole else before.state.version,
+        state.created_at,
+        *(_content(view.payload) if is_whole else ("", False)),
+    )
 
 
-def _content(view: View) -> list[Any]:
-    """What never changes or depends on the payload: `data`, `createdAt`, then more fields that
-    other services read, and `payload` where it is more than `data`.
+def _content(payload: bytes) -> tuple[str, list[str] | bool]:
+    """The field `data`; and the other fields of a payload that has it, for other services, with
+    the whole of it.
     """
-    given = _fields_of(view.payload) if view.payload[:1] == b"{" else {}
-    row = [bytes(given.get("data", view.payload)).decode(), view.state.created_at]
+    given = _fields_of(payload) if payload[:1] == b"{" else {}
+    others: list[str] = []
     for name in PAYLOAD_FIELDS:
         raw = given.get(name)
         if raw is not None and bytes(raw)[:1] == b'"':
-            row += (name, _text_of(raw))
-    if "data" in given:
-        row += ("payload", view.payload.decode())
-    return row
+            others += (name, _text_of(raw))
+    if "data" not in given:
+        return payload.decode(), others or False
+    return bytes(given["data"]).decode(), [*others, "payload", payload.decode()]
 
 
 def _index_row(state: State) -> list[Any]:

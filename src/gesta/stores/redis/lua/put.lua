@@ -1,25 +1,29 @@
 -- Put jobs; lease those that nothing precedes to a worker that has slots for them.
 -- KEYS: common; the fixed keys of each queue; the hash of each job.
--- ARGV: now; kind of a fence to take down first or ''; the jobs in MessagePack, each a list: queue,
---   flow, id, name, data, opts, gj, due ms, possibly executed; then, of a worker with free slots:
---   token, lease ms, lock ms, worker, and in MessagePack a list of queue and slots, ….
+-- ARGV: now; kind of a fence to take down first or ''; the jobs in one MessagePack list, nine values
+--   of each: queue, flow, id, name, data, opts, gj, due ms, possibly executed; then, of a worker
+--   with free slots: token, lease ms, lock ms, worker, and in MessagePack a list of queue and
+--   slots, ….
 -- Returns the time; then for each job 0: its id is live, 1: created, 2: created and leased.
 --- include common
 --- include serve
 local now, fence, jobs = time_of(ARGV[1]), ARGV[2], cmsgpack.unpack(ARGV[3])
 local token, lease_ms, lock_ms, worker = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local first_hash = #KEYS - #jobs
+local WIDTH, QUEUE, FLOW, ID, NAME, DATA, OPTS, GJ, DUE, POSSIBLY = 9, 1, 2, 3, 4, 5, 6, 7, 8, 9
+local count = #jobs / WIDTH
+local first_hash = #KEYS - count
 if fence == '' then check_fences(true) end
-for _, row in ipairs(jobs) do open(row[1]) end
+for n = 0, #jobs - 1, WIDTH do open(jobs[n + QUEUE]) end
 if fence ~= '' then call('HDEL', FENCES, fence) end
 
 -- Whether an id of these jobs may be live, or finished and kept. Ids of new requests are later than
 -- all others, so a look at their range tells it of all at once.
 local function may_be_known()
-  local first, last = jobs[1][3], jobs[1][3]
-  for _, row in ipairs(jobs) do
-    if row[3] < first then first = row[3] end
-    if row[3] > last then last = row[3] end
+  local first, last = jobs[ID], jobs[ID]
+  for n = 0, #jobs - 1, WIDTH do
+    local id = jobs[n + ID]
+    if id < first then first = id end
+    if id > last then last = id end
   end
   if call('ZRANGEBYLEX', JOBS, '[' .. first .. ' ', '[' .. last .. ' \255', 'LIMIT', 0, 1)[1] then
     return true
@@ -36,8 +40,9 @@ local function is_drained(q)
     and #call('ZRANGEBYSCORE', q.delayed, 0, (now + 1) * DELAY_PLACES - 1, 'LIMIT', 0, 1) == 0
 end
 
-local function is_leasable(row)
-  return row[8] <= now and not row[9]
+-- Of the job whose values begin behind `at`.
+local function is_leasable(at)
+  return jobs[at + DUE] <= now and not jobs[at + POSSIBLY]
 end
 
 -- Queue → true where all jobs of this call that are due fit into the free slots: then none of them
@@ -45,8 +50,9 @@ end
 local leases = {}
 if token and call('ZCOUNT', LEASES, '-inf', now) == 0 then
   local wanted, slots = {}, cmsgpack.unpack(ARGV[8])
-  for _, row in ipairs(jobs) do
-    if is_leasable(row) then wanted[row[1]] = (wanted[row[1]] or 0) + 1 end
+  for at = 0, #jobs - 1, WIDTH do
+    local name = jobs[at + QUEUE]
+    if is_leasable(at) then wanted[name] = (wanted[name] or 0) + 1 end
   end
   for n = 1, #slots, 2 do
     local count = wanted[slots[n]]
@@ -84,23 +90,23 @@ local function note_queue(q, flow)
   q.added = (q.added or 0) + 1
 end
 
-local function create(q, key, row)
-  local id, gj, due = row[3], row[7], row[8]
-  local leased = is_leasable(row) and leases[q.name]
+local function create(q, key, at)
+  local id, name, data, opts, gj, due = unpack(jobs, at + ID, at + DUE)
+  local leased = is_leasable(at) and leases[q.name]
   if leased then
-    call('HSET', key, 'name', row[4], 'data', row[5], 'opts', row[6], 'timestamp', now,
+    call('HSET', key, 'name', name, 'data', data, 'opts', opts, 'timestamp', now,
       'delay', 0, 'priority', 1, 'gj', gj, 'ats', 1, 'processedOn', now, 'pb', worker,
       'gh', '1 ' .. token)
     call('SET', key .. ':lock', token, 'PX', lock_ms)
-    event(q, 'added', id, 'name', row[4])
+    event(q, 'added', id, 'name', name)
     event(q, 'active', id, 'prev', 'waiting')
     leased[#leased + 1] = id
     return 2
   end
-  call('HSET', key, 'name', row[4], 'data', row[5], 'opts', row[6], 'timestamp', now,
+  call('HSET', key, 'name', name, 'data', data, 'opts', opts, 'timestamp', now,
     'delay', math.max(due, now) - now, 'priority', 1, 'gj', gj)
-  if row[9] then call('HSET', key, 'gx', 1) end
-  event(q, 'added', id, 'name', row[4])
+  if jobs[at + POSSIBLY] then call('HSET', key, 'gx', 1) end
+  event(q, 'added', id, 'name', name)
   if due <= now then
     local job = parse(gj)
     ready[q.name] = ready[q.name] or {}
@@ -112,12 +118,13 @@ local function create(q, key, row)
   return 1
 end
 
-for n, row in ipairs(jobs) do
-  local q, id = open(row[1]), row[3]
+for n = 1, count do
+  local at = (n - 1) * WIDTH
+  local q, id = open(jobs[at + QUEUE]), jobs[at + ID]
   answer[n] = 0
   if make_room(q, id) then
-    note_queue(q, row[2])
-    answer[n] = create(q, KEYS[first_hash + n], row)
+    note_queue(q, jobs[at + FLOW])
+    answer[n] = create(q, KEYS[first_hash + n], at)
     batch[id] = q.name
     index[#index + 1] = 0
     index[#index + 1] = id .. ' ' .. q.name

@@ -6,13 +6,13 @@
 --       then two per view: its snapshot (HASH) and its dispatched mark (STRING)
 -- ARGV  1 S, the number of statuses; 2 … 1+S the statuses
 --       2+S how long a dispatched mark outlives the end of its request, in milliseconds
---       3+S the tenant, 4+S the views in MessagePack, each a list: id, version, status, updatedAt,
---       dispatch version or 0, whether it has ended, the version on which its fields are based, the
---       field `state`; then, based on 0, the view is whole: data, createdAt and other fields and
---       their values, field, value, …
+--       3+S the tenant, 4+S the views in one MessagePack list, eleven values of each: id, version,
+--       status, updatedAt, dispatch version or 0, whether it has ended, the field `state`, the
+--       version on which it is based; then, based on 0, what makes it whole: createdAt, data, and a
+--       list of other fields and their values, or false
 -- Returns per view: 1 saved, 0 not newer, 2 another version is stored than the one it is based on,
 -- or an error.
-local call, PART = redis.call, 1000
+local call, PART, WIDTH = redis.call, 1000, 11
 local count = tonumber(ARGV[1])
 local by_status = {}
 for n = 1, count do
@@ -20,15 +20,19 @@ for n = 1, count do
 end
 local keep_ms, tenant, views = ARGV[2 + count], ARGV[3 + count], cmsgpack.unpack(ARGV[4 + count])
 
+local function values_of(n)
+  return unpack(views, (n - 1) * WIDTH + 1, n * WIDTH)
+end
+
 local function key_of(n)
   return KEYS[1 + count + 2 * n], KEYS[2 + count + 2 * n]
 end
 
 -- What is stored of a view: its version, its status, the version it was dispatched for.
-local function look(n, view)
+local function look(n, dispatched, has_ended)
   local key, mark = key_of(n)
   local stored = call('HMGET', key, 'version', 'status')
-  stored[3] = view[5] > 0 and not view[6] and call('GET', mark)
+  stored[3] = dispatched > 0 and not has_ended and call('GET', mark)
   return stored
 end
 
@@ -42,15 +46,14 @@ local function later(command, key, value, member)
   if member then members[#members + 1] = member end
 end
 
-local function index(view, stored)
-  local id, status = view[1], view[3]
+local function index(id, status, updated, stored)
   if stored[2] ~= status then
     if stored[2] and by_status[stored[2]] then
       later('SREM', by_status[stored[2]], id)
     end
     later('SADD', by_status[status], id)
   end
-  later('ZADD', KEYS[1], view[4], id)
+  later('ZADD', KEYS[1], updated, id)
   if not stored[1] then
     later('ZADD', KEYS[2], 0, id)
   end
@@ -64,24 +67,26 @@ local function run(command)
   end
 end
 
-local function write(n, view, stored)
+local function write(n, stored)
   local key, mark = key_of(n)
-  local id, version, status, updated, state = view[1], view[2], view[3], view[4], view[8]
-  if view[7] > 0 then
+  local id, version, status, updated, dispatched, has_ended, state, base, created, data, others =
+    values_of(n)
+  if base > 0 then
     call('HSET', key, 'status', status, 'version', version, 'updatedAt', updated,
       'lastStreamRevision', version - 1, 'state', state)
   else
-    if stored[1] and call('HLEN', key) ~= 9 + (#view - 10) / 2 then call('DEL', key) end
-    call('HSET', key, 'id', id, 'tenant', tenant, 'data', view[9], 'createdAt', view[10],
+    others = others or {}
+    if stored[1] and call('HLEN', key) ~= 9 + #others / 2 then call('DEL', key) end
+    call('HSET', key, 'id', id, 'tenant', tenant, 'data', data, 'createdAt', created,
       'status', status, 'version', version, 'updatedAt', updated,
-      'lastStreamRevision', version - 1, 'state', state, unpack(view, 11))
+      'lastStreamRevision', version - 1, 'state', state, unpack(others))
   end
-  if view[6] and view[5] > 0 then
-    call('SET', mark, view[5], 'PX', keep_ms)
-  elseif view[6] then
+  if has_ended and dispatched > 0 then
+    call('SET', mark, dispatched, 'PX', keep_ms)
+  elseif has_ended then
     call('PEXPIRE', mark, keep_ms)
-  elseif view[5] > tonumber(stored[3] or '0') then
-    call('SET', mark, view[5])
+  elseif dispatched > tonumber(stored[3] or '0') then
+    call('SET', mark, dispatched)
   end
 end
 
@@ -92,17 +97,18 @@ end
 -- Look, then index, then write: a key of a wrong type is an error before the snapshot says that its
 -- view is saved. One that another program left must not keep the others from being saved.
 local answers, newer = {}, {}
-for n, view in ipairs(views) do
-  local done, stored = pcall(look, n, view)
+for n = 1, #views / WIDTH do
+  local id, version, status, updated, dispatched, has_ended, _, base = values_of(n)
+  local done, stored = pcall(look, n, dispatched, has_ended)
   if not done then
     answers[n] = text_of(stored)
-  elseif stored[1] and tonumber(stored[1]) >= view[2] then
+  elseif stored[1] and tonumber(stored[1]) >= version then
     answers[n] = 0
-  elseif view[7] > 0 and tonumber(stored[1] or '0') ~= view[7] then
+  elseif base > 0 and tonumber(stored[1] or '0') ~= base then
     answers[n] = 2
   else
     answers[n], newer[n] = 1, stored
-    index(view, stored)
+    index(id, status, updated, stored)
   end
 end
 for _, command in ipairs({'SREM', 'SADD', 'ZADD'}) do
@@ -115,6 +121,6 @@ for _, command in ipairs({'SREM', 'SADD', 'ZADD'}) do
   end
 end
 for n, stored in pairs(newer) do
-  write(n, views[n], stored)
+  write(n, stored)
 end
 return answers

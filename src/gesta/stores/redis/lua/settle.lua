@@ -1,8 +1,8 @@
 -- Ack, release, hold, postpone or drop jobs.
 -- KEYS: common.
--- ARGV: now; completed jobs to keep; the settlements in MessagePack, each a list: kind (ack, release,
---   hold, postpone, drop), id, token, due ms or scope, queue. The queue is '' where the caller does
---   not know it: then the index does.
+-- ARGV: now; completed jobs to keep; the settlements in one MessagePack list, five values of each:
+--   kind (ack, release, hold, postpone, drop), id, token, due ms or scope, queue. The queue is ''
+--   where the caller does not know it: then the index does.
 -- Returns for each done, lost, active or absent; of a job whose queue was unknown also its queue and
 --   data.
 --- include common
@@ -204,9 +204,11 @@ local function settle(kind, id, token, extra, known)
   return {'done', name, job.data}
 end
 
-for _, row in ipairs(cmsgpack.unpack(ARGV[3])) do
-  local answer = settle(unpack(row))
-  table.insert(answers, row[5] == '' and answer or answer[1])
+local settlements = cmsgpack.unpack(ARGV[3])
+for n = 1, #settlements, 5 do
+  local kind, id, token, extra, known = unpack(settlements, n, n + 4)
+  local answer = settle(kind, id, token, extra, known)
+  answers[#answers + 1] = known == '' and answer or answer[1]
 end
 for key, list in pairs(members) do call_all(key == JOBS and 'ZREM' or 'SREM', key, list) end
 for name, ids in pairs(acked) do
