@@ -115,7 +115,7 @@ class Beside:
             settings = (
                 self._store.settings
                 if plan.history
-                else self._store.another(f"plain-{len(self.plain)}")
+                else await self._store.another(f"plain-{len(self.plain)}")
             )
             async with _opened(settings, PLAIN) as engine:
                 load = Load(
@@ -180,8 +180,8 @@ async def _measure_gesta(
 
 
 class Run:
-    """The engine's own runs: each on a file of its own, as the bare loop's are, unless there is a
-    history or the store is another's.
+    """The engine's own runs: each on a store of its own, as the bare loop's and the peer's are,
+    unless there is a history or the store is another's (`BenchStore.another`).
     """
 
     def __init__(self, plan: Plan, subject: Subject, store: BenchStore) -> None:
@@ -189,21 +189,21 @@ class Run:
         #: What has to be counted at the end.
         self.parts: list[check.Part] = []
 
-    def _settings(self, name: str) -> Settings:
-        settings = self._store.settings if self._plan.history else self._store.another(name)
+    async def _settings(self, name: str) -> Settings:
+        settings = self._store.settings if self._plan.history else await self._store.another(name)
         return replace(
             settings, allow_private=(*settings.allow_private, *self._subject.allow_private)
         )
 
     async def write_history(self, progress: Progress) -> None:
-        settings = self._settings("history")
+        settings = await self._settings("history")
         async with Engine(settings=settings, flows=[self._subject.flow]) as engine:
             sample = await _first(engine, self._subject)
         await write_history(settings.url, sample, self._plan.history, progress)
 
     @asynccontextmanager
     async def part(self, name: str, expected: int) -> AsyncIterator[Load]:
-        plan, subject, settings = self._plan, self._subject, self._settings(name)
+        plan, subject, settings = self._plan, self._subject, await self._settings(name)
         async with _opened(settings, subject) as engine:
             mark = await check.mark(engine, subject)
             load = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)

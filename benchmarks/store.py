@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,13 +18,17 @@ from gesta.runtime import settings as process_settings
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
 from gesta.testing.scratch_store import (
+    POSTGRESQL,
+    REDIS,
     ChosenStore,
     file_url,
     fresh_master_key,
     is_postgresql,
     scratch_store,
     server_url,
+    with_schema,
 )
+from gesta.testing.valkey_server import ValkeyServer
 
 
 class RawRun(NamedTuple):
@@ -39,16 +43,23 @@ class BenchStore:
     #: For the files of the run; the disk of the store, unless that is on another's server.
     folder: Path
     is_here: bool
-    #: Whether another file is as good as this one.
-    is_own_file: bool
+    chosen: ChosenStore
+    #: The servers of `another`.
+    servers: AsyncExitStack
 
-    def another(self, name: str) -> Settings:
-        """Those of one more store, as fresh as this one was, where that is a file of our own; else
+    async def another(self, name: str) -> Settings:
+        """Those of one more store, as fresh as this one was, where that is a file of our own, or
+        servers of our own with Valkey among them: a peer gets an empty Valkey each time, too. Else
         of this one.
         """
-        if not self.is_own_file:
+        if self.chosen == ChosenStore():
+            return replace(self.settings, url=file_url(self.folder / f"{name}.db"))
+        if self.chosen != ChosenStore(POSTGRESQL, REDIS, REDIS):
             return self.settings
-        return replace(self.settings, url=file_url(self.folder / f"{name}.db"))
+        server = ValkeyServer(durable=True, below=self.folder)
+        valkey = (await self.servers.enter_async_context(server)).url
+        url = with_schema(self.settings.url, f"bench_{name.replace('-', '_')}")
+        return replace(self.settings, url=url, queue_url=valkey, views_url=valkey)
 
     async def raw(self, requests: int, batch: int, history: int) -> RawRun:
         """The bare loop in a process of its own."""
@@ -87,4 +98,5 @@ async def bench_store(chosen: ChosenStore, folder: Path) -> AsyncIterator[BenchS
             )
         else:
             settings = process_settings.load(trial.urls)
-        yield BenchStore(settings, folder, trial.is_here, chosen == ChosenStore())
+        async with AsyncExitStack() as servers:
+            yield BenchStore(settings, folder, trial.is_here, chosen, servers)

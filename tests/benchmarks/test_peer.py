@@ -18,7 +18,11 @@ from benchmarks.child import run_program
 from benchmarks.command import run_bench
 from benchmarks.figures import Plan
 from benchmarks.peer import PeerRun, open_peer, peer_figures
+from benchmarks.store import bench_store
+from benchmarks.subjects import PLAIN
+from gesta.engine.engine import Engine
 from gesta.errors import BadSettings, GestaError
+from gesta.testing.scratch_store import POSTGRESQL, REDIS, ChosenStore
 
 CHECKOUT = Path(__file__).parents[2] / "benchmarks"
 LOCK = json.loads((CHECKOUT / "package-lock.json").read_text())
@@ -37,6 +41,21 @@ def test_a_run_beside_bullmq_prints_both_rates_and_leaves_nothing_behind(tmp_pat
     assert reported["ratio"] == pytest.approx(
         figures["requests_per_second"] / (sum(reported["runs"]) / 2), abs=0.01
     )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+async def test_each_part_of_a_run_has_a_valkey_of_its_own_as_each_run_of_the_peer_has(tmp_path):
+    chosen = ChosenStore(POSTGRESQL, REDIS, REDIS)
+    async with bench_store(chosen, tmp_path) as store:
+        parts = [await store.another(name) for name in ("light", "round-0", "round-1")]
+        for part in parts:
+            assert part.queue_url == part.views_url
+            async with Engine(settings=part, flows=[PLAIN.flow]) as engine:
+                request = await engine.submit(PLAIN.payload(1))
+                await request.outcome()
+                assert len(await engine.find(flow=PLAIN.flow.name)) == 1
+    assert len({url for part in parts for url in (part.url, part.views_url)}) == 6
     assert list(tmp_path.iterdir()) == []
 
 

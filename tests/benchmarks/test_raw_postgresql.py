@@ -3,6 +3,7 @@ nothing there.
 """
 
 import sqlite3
+from contextlib import AsyncExitStack
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
@@ -13,6 +14,7 @@ from benchmarks.store import BenchStore
 from gesta.runtime.clock import turn
 from gesta.runtime.settings import Settings
 from gesta.testing.postgres_server import PostgresServer
+from gesta.testing.scratch_store import ChosenStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -110,9 +112,9 @@ async def test_a_past_is_two_events_and_a_view_for_each_request_and_no_job(db):
 async def test_the_bench_runs_it_in_a_process_of_its_own_and_it_leaves_nothing_behind(
     server, tmp_path
 ):
-    store = BenchStore(
-        Settings(url=f"{server.url}?schema=shop&pool=3"), tmp_path, is_here=True, is_own_file=False
-    )
+    settings = Settings(url=f"{server.url}?schema=shop&pool=3")
+    chosen = ChosenStore(settings.url)
+    store = BenchStore(settings, tmp_path, is_here=True, chosen=chosen, servers=AsyncExitStack())
     run = await store.raw(20, 10, 15)
     assert run.requests_per_second > 0
     assert run.store == store.name(run)

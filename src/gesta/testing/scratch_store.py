@@ -135,7 +135,7 @@ async def _durable_store(
             yield ScratchStore(server.url, fresh_master_key(runtime))
     elif is_postgresql(chosen):
         schema = f"gesta_{purpose}_{runtime.random_bytes(8).hex()}"
-        url = _with_schema(chosen, schema)
+        url = with_schema(chosen, schema)
         # Created first, so that an unusable server is reported before anything else.
         await _execute(chosen, f"create schema {schema}")
         try:
@@ -150,7 +150,8 @@ def fresh_master_key(runtime: Runtime) -> str:
     return base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
 
 
-def _with_schema(url: str, schema: str) -> str:
+def with_schema(url: str, schema: str) -> str:
+    """The URL of a server, with a schema for gesta's tables."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query)
     if any(name == "schema" for name, _ in query):
