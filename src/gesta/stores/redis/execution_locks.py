@@ -107,8 +107,9 @@ class ExecutionLocks:
 
     def _groups(self, locks: Sequence[Lock]) -> list[list[Lock]]:
         """By slot on a Cluster; all in one call elsewhere."""
+        if not self._redis.address.is_cluster:
+            return [list(locks)] if locks else []
         groups: dict[int, list[Lock]] = {}
         for one in locks:
-            slot = slot_of(one.key) if self._redis.address.is_cluster else 0
-            groups.setdefault(slot, []).append(one)
+            groups.setdefault(slot_of(one.key), []).append(one)
         return list(groups.values())

@@ -133,7 +133,8 @@ class RedisJobQueue:
         bases = {flow: QueueKeys(self._prefix, flow).base for flow in flows}
         keys += [bases[job.flow] + job.id for job in batch]
         # One argument, and one list: client and server take longer for each than for its content.
-        values = list(chain.from_iterable([self._row(job) for job in batch]))
+        clock_ms = self._clock_ms()
+        values = list(chain.from_iterable([_row(job, clock_ms) for job in batch]))
         args: list[Arg] = [self._now(), fence, _pack(values), *worker]
         return Call(script("put"), [*self._own.fixed, *keys], args)
 
@@ -196,24 +197,6 @@ class RedisJobQueue:
             except QueueRefused as error:
                 refused.append(error)
         return refused
-
-    def _row(self, job: Job) -> tuple[Any, ...]:
-        """As put.lua has it."""
-        flow, due_ms = job.flow, job.due_ms
-        return (
-            queue_name(flow),
-            flow,
-            job.id,
-            job_name(flow, job.kind),
-            pointer_to(flow, job.tenant, job.request_id).decode(),
-            self._options(job),
-            f"{job.dispatch_version} {job.kind} {job.priority} {due_ms} {job.tenant}",
-            due_ms,
-            job.possibly_executed,
-        )
-
-    def _options(self, job: Job) -> str:
-        return _options(job.priority, max(0, job.due_ms - self._clock_ms()))
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
@@ -454,6 +437,22 @@ class RedisJobQueue:
 
     async def _call(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> Any:
         return await self._redis.call(Call(script(name), [*self._own.fixed, *keys], args))
+
+
+def _row(job: Job, clock_ms: int) -> tuple[Any, ...]:
+    """As put.lua has it."""
+    flow, due_ms = job.flow, job.due_ms
+    return (
+        queue_name(flow),
+        flow,
+        job.id,
+        job_name(flow, job.kind),
+        pointer_to(flow, job.tenant, job.request_id).decode(),
+        _options(job.priority, max(0, due_ms - clock_ms)),
+        f"{job.dispatch_version} {job.kind} {job.priority} {due_ms} {job.tenant}",
+        due_ms,
+        job.possibly_executed,
+    )
 
 
 @lru_cache(100)

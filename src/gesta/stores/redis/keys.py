@@ -41,8 +41,8 @@ class RequestKeys:
     __slots__ = ("_lock", "snapshot")
 
     def __init__(self, flow: str, tenant: str, request_id: str) -> None:
-        entity, self._lock = _profile(flow)
-        self.snapshot = f"{tenant_prefix(flow, tenant)}{entity}:{request_id}"
+        before, self._lock = _request_names(flow, tenant)
+        self.snapshot = before + request_id
 
     @property
     def dispatched(self) -> str:
@@ -51,7 +51,7 @@ class RequestKeys:
     @property
     def lock(self) -> str:
         """`send-lock` or `execute-lock`."""
-        return f"{self.snapshot}:{self._lock}"
+        return self.snapshot + self._lock
 
 
 class IndexKeys:
@@ -77,6 +77,13 @@ def tenant_prefix(flow: str, tenant: str) -> str:
     if not TENANT.fullmatch(tenant):
         raise BadSettings(f"tenant: {tenant!r} cannot be used; write {TENANT_RULE}")
     return f"{flow_of_external_queue(flow)}:v1:{{{tenant}}}:"
+
+
+@lru_cache(10_000)
+def _request_names(flow: str, tenant: str) -> tuple[str, str]:
+    """What every key of a request begins with, and how its lock ends."""
+    entity, lock = _profile(flow)
+    return f"{tenant_prefix(flow, tenant)}{entity}:", f":{lock}"
 
 
 def _profile(flow: str) -> tuple[str, str]:

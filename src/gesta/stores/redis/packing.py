@@ -15,7 +15,10 @@ class _Packing:
         if args[0] != "EVALSHA":
             packed: list[bytes] = super().pack_command(*args)  # type: ignore[misc]
             return packed
-        return [b"".join([b"*%d\r\n" % len(args), *_packed(args)])]
+        first = 3 + args[2]
+        # The name of the command, the script, the number of keys and the keys are all texts.
+        texts = [args[0], args[1], str(args[2]), *args[3:first]]
+        return [b"".join([b"*%d\r\n" % len(args), _joined(texts), *_packed(args[first:])])]
 
 
 class PackingConnection(_Packing, Connection):

@@ -8,7 +8,7 @@ shard is older than what was lost, and the projector folds again from there.
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
@@ -191,8 +191,8 @@ class RedisReadModel:
                     [shard.sweep, shard.open, shard.undecided, shard.versions, shard.flows],
                     [
                         _pack(list(flows)),
-                        _pack([_index_row(state) for state in states if not state.is_terminal]),
-                        _pack([(_member(one), one.version) for one in states if one.is_terminal]),
+                        _flat([_index_row(one) for one in states if not one.is_terminal]),
+                        _flat([(_member(one), one.version) for one in states if one.is_terminal]),
                     ],
                 )
             )
@@ -423,7 +423,7 @@ class RedisReadModel:
         return found, (next_tenant, next_flow, "")
 
     def shard_of(self, tenant: str) -> Shard:
-        return self._shards[slot_of(tenant) * len(self._shards) // SLOTS]
+        return self._shards[_shard_number(tenant, len(self._shards))]
 
 
 class RedisShadow:
@@ -519,6 +519,11 @@ def _shadow_key(key: Key) -> str:
     return f"gesta:v1:{{{tenant}}}:shadow:{flow}:{request_id}"
 
 
+@lru_cache(10_000)
+def _shard_number(tenant: str, count: int) -> int:
+    return slot_of(tenant) * count // SLOTS
+
+
 @cache
 def _statuses_of(flow: str) -> tuple[str, ...]:
     """Every status that a view of this flow may have."""
@@ -527,10 +532,13 @@ def _statuses_of(flow: str) -> tuple[str, ...]:
 
 def _save_call(flow: str, tenant: str, views: Sequence[View], based_on: Mapping[Key, View]) -> Call:
     keys, head = _group_head(flow, tenant, [view.state.id for view in views])
-    # One argument, and one list: client and server take longer for each than for its content.
-    values = chain.from_iterable([_row(view, based_on.get(key_of(view.state))) for view in views])
-    packed = _pack(list(values))
+    packed = _flat([_row(view, based_on.get(key_of(view.state))) for view in views])
     return Call(script("save_views"), keys, [*head, DISPATCHED_KEPT_MS, tenant, packed])
+
+
+def _flat(rows: Iterable[Sequence[Any]]) -> bytes:
+    """One argument, and one list: client and server take longer for each than for its content."""
+    return _pack(list(chain.from_iterable(rows)))
 
 
 def _group_head(flow: str, tenant: str, ids: Iterable[str]) -> tuple[list[str], list[Any]]:
@@ -579,15 +587,15 @@ def _content(payload: bytes) -> tuple[str, list[str] | bool]:
     return bytes(given["data"]).decode(), [*others, "payload", payload.decode()]
 
 
-def _index_row(state: State) -> list[Any]:
+def _index_row(state: State) -> tuple[Any, ...]:
     """A request that has not ended, as index_views.lua has it."""
-    return [
+    return (
         _member(state),
         state.version,
         "" if state.sweep_at is None else state.sweep_at,
         state.updated_at if state.wants else "",
         state.updated_at if state.waits_for_a_person else "",
-    ]
+    )
 
 
 def _view_of(state: str, payload: str) -> View:

@@ -5,9 +5,9 @@
 --       3 undecided  ZSET (member, updatedAt): requests that wait for a person
 --       4 versions   HASH (member, version) of the requests that have not ended
 --       5 flows      ZSET (tenant and flow, 0)
--- ARGV  in MessagePack: 1 the flows; 2 the requests that have not ended, each a list: member,
---       version, sweep at or "", open since or "", undecided since or ""; 3 those that have ended:
---       member, version
+-- ARGV  lists in MessagePack: 1 the flows; 2 the requests that have not ended, five values of each:
+--       member, version, sweep at or "", open since or "", undecided since or ""; 3 those that have
+--       ended: member, version
 local PART = 1000
 local function run(command, key, values)
   for first = 1, #values, PART do
@@ -15,16 +15,18 @@ local function run(command, key, values)
   end
 end
 
--- Calls `act` with each request that is newer than what is indexed of it, and the indexed version.
-local function each_newer(requests, act)
-  for first = 1, #requests, PART do
+-- Calls `act` with the indexed version and the values of each request that is newer.
+local function each_newer(requests, width, act)
+  for first = 1, #requests, PART * width do
     local members = {}
-    for n = first, math.min(first + PART - 1, #requests) do
-      members[#members + 1] = requests[n][1]
+    for at = first, math.min(first + PART * width - 1, #requests), width do
+      members[#members + 1] = requests[at]
     end
     for n, stored in ipairs(redis.call('HMGET', KEYS[4], unpack(members))) do
-      local one = requests[first + n - 1]
-      if one[2] > tonumber(stored or '0') then act(one, stored) end
+      local at = first + (n - 1) * width
+      if requests[at + 1] > tonumber(stored or '0') then
+        act(stored, unpack(requests, at, at + width - 1))
+      end
     end
   end
 end
@@ -36,23 +38,22 @@ for _, flow in ipairs(cmsgpack.unpack(ARGV[1])) do
   redis.call('ZADD', KEYS[5], 0, flow)
 end
 local added, removed, versions, ended = {{}, {}, {}}, {{}, {}, {}}, {}, {}
-each_newer(cmsgpack.unpack(ARGV[2]), function(one)
-  for key = 1, 3 do
-    local score = one[2 + key]
+each_newer(cmsgpack.unpack(ARGV[2]), 5, function(_, member, version, ...)
+  for key, score in ipairs({...}) do
     if score == '' then
-      table.insert(removed[key], one[1])
+      table.insert(removed[key], member)
     else
-      table.insert(added[key], string.format('%.0f', score))
-      table.insert(added[key], one[1])
+      table.insert(added[key], score)
+      table.insert(added[key], member)
     end
   end
-  table.insert(versions, one[1])
-  table.insert(versions, string.format('%.0f', one[2]))
+  table.insert(versions, member)
+  table.insert(versions, version)
 end)
-each_newer(cmsgpack.unpack(ARGV[3]), function(one, stored)
+each_newer(cmsgpack.unpack(ARGV[3]), 2, function(stored, member)
   if stored then
-    for key = 1, 3 do table.insert(removed[key], one[1]) end
-    table.insert(ended, one[1])
+    for key = 1, 3 do table.insert(removed[key], member) end
+    table.insert(ended, member)
   end
 end)
 for key = 1, 3 do
