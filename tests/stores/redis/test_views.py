@@ -17,11 +17,13 @@ from gesta import Done, Engine, Payload, flow
 from gesta.domain.state import State
 from gesta.engine.process_roles import Work
 from gesta.errors import StoreError
+from gesta.ports.checkpoints import Move
 from gesta.ports.read_model import View, key_of
 from gesta.requests.loader import Loader
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import load
 from gesta.stores.redis import open_views
+from gesta.stores.redis.connection import script
 from gesta.stores.redis.keys import slot_of
 from gesta.testing.valkey_server import ValkeyCluster, ValkeyServer
 
@@ -392,3 +394,60 @@ async def test_views_that_may_not_be_written_for_a_while_stop_no_submit(tmp_path
         valkey.command("ACL", "SETUSER", "mailer", "+@scripting")
         assert await refused.outcome(timeout=20) == Done("1")
     assert calls == Counter(range(2))
+
+
+async def lose(server, synced):
+    """The machine dies with its last second, and answers again."""
+    server.kill()
+    server.restore_data(synced)
+    await server.start()
+
+
+@pytest.mark.parametrize("missing", [[], ["save_views"], ["move_positions"]])
+async def test_no_position_moves_over_views_that_the_server_lost_before_it(
+    tmp_path, monkeypatch, missing
+):
+    """The process stood still between the views and their position. The position moved, and a
+    request whose view was lost stayed as it was for ever.
+    """
+    older, newer = (view_of("a.b", {"n": 1}, version=version) for version in (1, 2))
+    async with ValkeyServer(durable=True) as server, opened(server) as views:
+        assert await views.save([older], [], [Move("projector/0", 0, 1)])
+        synced = tmp_path / "synced"
+        await server.copy_data(synced)
+        move = views._move
+
+        async def late(*args):
+            await lose(server, synced)
+            for name in missing:
+                client_of(server).script_load(script(name).text)
+            return await move(*args)
+
+        monkeypatch.setattr(views, "_move", late)
+        moved = [Move("projector/0", 1, 2)]
+        assert not await views.save([newer], [], moved)
+        assert await views.positions() == {"projector/0": 1}
+        monkeypatch.undo()
+        assert await views.save([newer], [], moved)
+        assert (await views.get([key_of(newer.state)]))[key_of(newer.state)].state.version == 2
+        assert await views.positions() == {"projector/0": 2}
+
+
+async def test_no_mark_follows_a_view_that_is_written_after_it(valkey):
+    """Where the server has lost a script, the views of one batch are written before its marks."""
+    other = view_of("a.b", {"n": 1})
+    async with opened(valkey) as views:
+        await views.save([other], [], [Move("projector/0", 0, 1)])
+        client_of(valkey).script_flush()
+        client_of(valkey).script_load(script("index_views").text)
+        seen = []
+        send = views._redis._send
+
+        async def noted(calls):
+            seen.append([one.script.name for one in calls])
+            return await send(calls)
+
+        views._redis._send = noted
+        later = view_of("a.b", {"n": 1}, version=2)
+        assert await views.save([later], [], [Move("projector/0", 1, 2)])
+    assert seen[:2] == [["save_views", "index_views"]] * 2

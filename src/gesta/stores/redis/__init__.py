@@ -68,7 +68,7 @@ async def open_queue_at(
     )
 
 
-async def open_views(url: str, _: Runtime) -> ViewPorts:
+async def open_views(url: str, runtime: Runtime) -> ViewPorts:
     """Raises StoreError for a server that may drop keys or does not answer."""
     redis = Redis(address_of(url))
     try:
@@ -76,7 +76,7 @@ async def open_views(url: str, _: Runtime) -> ViewPorts:
     except BaseException:
         await redis.close()
         raise
-    model = RedisReadModel(redis)
+    model = RedisReadModel(redis, runtime)
     return ViewPorts(
         read_model=model,
         sweep_index=model,

@@ -183,13 +183,29 @@ class Redis:
         ended.
         """
         answers = await self._send(calls)
-        lost = [n for n, one in enumerate(answers) if isinstance(one, exceptions.NoScriptError)]
-        if lost:
-            # A restart, a failover or SCRIPT FLUSH. These calls did not run, the others did.
-            await self._load({calls[n].script for n in lost})
-            again = await self._send([calls[n] for n in lost])
-            for n, answer in zip(lost, again, strict=True):
+        # A restart, a failover or SCRIPT FLUSH. These calls did not run, the others did.
+        await self._send_again(calls, answers, _without_script(answers))
+        return await self._checked(calls, answers)
+
+    async def calls_in_order(self, calls: Sequence[Call]) -> list[Any]:
+        """As `calls`, for scripts that may run twice: on each node, what one has written is there
+        when a later one runs.
+        """
+        answers = await self._send(calls)
+        if lost := _without_script(answers):
+            await self._send_again(calls, answers, range(lost[0], len(calls)))
+        return await self._checked(calls, answers)
+
+    async def _send_again(
+        self, calls: Sequence[Call], answers: list[Any], numbers: Sequence[int]
+    ) -> None:
+        if numbers:
+            await self._load({calls[n].script for n in numbers})
+            again = await self._send([calls[n] for n in numbers])
+            for n, answer in zip(numbers, again, strict=True):
                 answers[n] = answer
+
+    async def _checked(self, calls: Sequence[Call], answers: list[Any]) -> list[Any]:
         for answer, call in zip(answers, calls, strict=True):
             if isinstance(answer, BaseException):
                 await self._fail(answer, call.keys)
@@ -367,3 +383,8 @@ class ServerClock:
             except StoreError:
                 # Until the server answers, our own clock carries on from the last answer.
                 continue
+
+
+def _without_script(answers: Sequence[Any]) -> list[int]:
+    """Which of these calls the server could not run, because it does not have the script."""
+    return [n for n, one in enumerate(answers) if isinstance(one, exceptions.NoScriptError)]

@@ -3,7 +3,9 @@
 A snapshot, its marks and the indexes of its tenant share the slot of the tenant; the sweeper's
 indexes are spread over the shards. Each shard keeps the position up to which its views are
 written, and the last write of a batch moves it: whatever a failover loses, the position on that
-shard is older than what was lost, and the projector folds again from there.
+shard is older than what was lost, and the projector folds again from there. The views of a batch
+end with a mark, and the position moves only where that mark is: a server that lost the views in
+between, and answers again, has not got it.
 """
 
 from collections import defaultdict
@@ -30,6 +32,7 @@ from gesta.ports.read_model import (
     key_of,
     should_have_a_job,
 )
+from gesta.runtime.clock import Runtime
 from gesta.runtime.group_commit import GroupCommit
 from gesta.stores.recent_views import RecentViews, Saved
 from gesta.stores.redis.connection import Call, Redis, script
@@ -66,6 +69,7 @@ class Shard(NamedTuple):
     versions: str
     flows: str
     positions: str
+    written: str
     shadow: str
 
     @classmethod
@@ -84,9 +88,13 @@ def shards(count: int) -> tuple[Shard, ...]:
     return tuple(Shard.of(tags[n]) for n in range(count))
 
 
+#: Shard → the requests whose indexes it has.
+ByShard = Mapping[Shard, Sequence[State]]
+
+
 class RedisReadModel:
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
+    def __init__(self, redis: Redis, runtime: Runtime) -> None:
+        self._redis, self._runtime = redis, runtime
         self._shards = shards(SHARDS if redis.address.is_cluster else 1)
         #: Many callers wait for one request each: their reads are one call.
         self._reads: GroupCommit[Key, View | None] = GroupCommit(self._read, "gesta-redis-reads")
@@ -124,36 +132,54 @@ class RedisReadModel:
     ) -> bool:
         if quarantined:
             raise StoreError("quarantined events are kept in the durable store, not beside views")
-        all_newer = await self._save(views)
+        by_shard = self._by_shard(views)
+        all_newer, mark = await self._save(views, by_shard, [move.name for move in moves])
         # Last, and only once every view is written: a position says that nothing is missing.
-        moved = not moves or await self._move(moves)
+        moved = not moves or await self._move(moves, by_shard, mark)
         self._recent.committed(views, Saved(moved, all_newer))
         return moved
 
-    async def _move(self, moves: Sequence[Move]) -> bool:
+    async def _move(self, moves: Sequence[Move], marked: Collection[Shard], mark: str) -> bool:
         args = [value for move in moves for value in (move.name, move.before, move.after)]
         return all(
             await self._redis.calls(
-                [Call(script("move_positions"), [shard.positions], args) for shard in self._shards]
+                [
+                    Call(
+                        script("move_positions"),
+                        [shard.positions, shard.written],
+                        [mark if shard in marked else "", *args],
+                    )
+                    for shard in self._shards
+                ]
             )
         )
 
-    async def _save(self, views: Sequence[View]) -> bool:
-        """Whether each was newer than the stored one."""
+    async def _save(
+        self, views: Sequence[View], by_shard: ByShard, names: Sequence[str]
+    ) -> tuple[bool, str]:
+        """Whether each was newer than the stored one; and the mark that follows them, under these
+        names of projections.
+        """
         based_on, _ = self._recent.get([key_of(view.state) for view in views])
-        all_newer, others = await self._write(views, based_on, self._index_calls(views))
-        if others:
-            # What this process wrote of them is lost or replaced: they are written whole.
-            are_newer, _ = await self._write(others, {}, ())
-            all_newer = all_newer and are_newer
-        return all_newer
+        mark = self._new_mark()
+        answers = await self._write(views, based_on, self._index_calls(by_shard, names, mark))
+        if OTHER_BASE in answers:
+            # What this process wrote of some is lost or replaced. All are written whole, so that
+            # no mark follows views that were lost in between.
+            mark = self._new_mark()
+            again = await self._write(views, {}, self._index_calls(by_shard, names, mark))
+            answers = [
+                one if one == 1 else other for one, other in zip(answers, again, strict=True)
+            ]
+        return all(answers), mark
+
+    def _new_mark(self) -> str:
+        return self._runtime.random_bytes(8).hex()
 
     async def _write(
         self, views: Sequence[View], based_on: Mapping[Key, View], more: Sequence[Call]
-    ) -> tuple[bool, list[View]]:
-        """Whether each was newer than the stored one; and the views whose stored version is not the
-        one that they are based on.
-        """
+    ) -> list[int]:
+        """The answers of save_views.lua, by flow and tenant."""
         groups: dict[tuple[str, str], list[View]] = defaultdict(list)
         for view in views:
             groups[view.state.flow, view.state.tenant].append(view)
@@ -163,36 +189,40 @@ class RedisReadModel:
             for at in range(0, len(group), BATCH)
         ]
         saves = [_save_call(*names, part, based_on) for names, part in parts]
-        answers = await self._redis.calls([*saves, *more])
-        all_newer, others = True, []
-        for ((flow, tenant), group), answer in zip(parts, answers, strict=False):
-            for view, text in zip(group, answer, strict=True):
+        # The marks of `more` say that all views are there.
+        answers = await self._redis.calls_in_order([*saves, *more])
+        found: list[int] = []
+        for ((flow, tenant), _), answer in zip(parts, answers, strict=False):
+            for text in answer:
                 if not isinstance(text, int):
                     raise StoreError(
                         f"a key of {flow}, tenant {tenant} in {self._redis.address.name} is not"
                         f" gesta's: {text}. Delete or rename the key; the view is written"
                         " again by itself"
                     )
-                all_newer = all_newer and text != 0
-                if text == OTHER_BASE:
-                    others.append(view)
-        return all_newer, others
+                found.append(text)
+        return found
 
-    def _index_calls(self, views: Sequence[View]) -> list[Call]:
+    def _by_shard(self, views: Sequence[View]) -> ByShard:
         by_shard: dict[Shard, list[State]] = defaultdict(list)
         for view in views:
             by_shard[self.shard_of(view.state.tenant)].append(view.state)
+        return by_shard
+
+    def _index_calls(self, by_shard: ByShard, names: Sequence[str], mark: str) -> list[Call]:
+        marks = _pack([text for name in names for text in (name, mark)])
         calls = []
         for shard, states in by_shard.items():
             flows = {_pair(state.tenant, state.flow) for state in states}
             calls.append(
                 Call(
                     script("index_views"),
-                    [shard.sweep, shard.open, shard.undecided, shard.versions, shard.flows],
+                    [*shard[:5], shard.written],
                     [
                         _pack(list(flows)),
                         _flat([_index_row(one) for one in states if not one.is_terminal]),
                         _flat([(_member(one), one.version) for one in states if one.is_terminal]),
+                        marks,
                     ],
                 )
             )
@@ -203,7 +233,7 @@ class RedisReadModel:
         self._recent.forget()
         stored = await self.get([key_of(view.state) for view in views])
         await self.remove([view.state for view in stored.values()])
-        await self._save(views)
+        await self._save(views, self._by_shard(views), ())
 
     async def positions(self) -> dict[str, int]:
         """The position of each projection: the lowest of all shards."""

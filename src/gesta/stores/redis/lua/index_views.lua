@@ -5,9 +5,11 @@
 --       3 undecided  ZSET (member, updatedAt): requests that wait for a person
 --       4 versions   HASH (member, version) of the requests that have not ended
 --       5 flows      ZSET (tenant and flow, 0)
+--       6 written    HASH (checkpoint, mark of the last write of views)
 -- ARGV  lists in MessagePack: 1 the flows; 2 the requests that have not ended, five values of each:
 --       member, version, sweep at or "", open since or "", undecided since or ""; 3 those that have
---       ended: member, version
+--       ended: member, version; 4 checkpoint, mark, … of this write: its views are written before
+--       them
 local PART = 1000
 local function run(command, key, values)
   for first = 1, #values, PART do
@@ -62,3 +64,4 @@ for key = 1, 3 do
 end
 run('HDEL', KEYS[4], ended)
 run('HSET', KEYS[4], versions)
+run('HSET', KEYS[6], cmsgpack.unpack(ARGV[4]))
