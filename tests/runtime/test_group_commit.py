@@ -53,6 +53,29 @@ async def test_the_next_batch_forms_while_the_last_one_is_written(writer):
     assert writer.batches == [[0], [1, 2, 3]]
 
 
+async def test_half_of_many_callers_share_a_batch_while_the_other_half_is_prepared(writer):
+    async def write(items):
+        # Those who were answered by the last batch come again meanwhile.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return await writer.write(items)
+
+    group = GroupCommit(write, "test", halved_above=4)
+
+    async def caller(n: int) -> None:
+        for _ in range(4):
+            assert await group.add(n) == str(n)
+
+    await asyncio.gather(*(caller(n) for n in range(20)))
+    assert [len(batch) for batch in writer.batches] == [10] * 8
+
+
+async def test_a_few_callers_share_one_batch_although_many_would_be_halved(writer):
+    group = GroupCommit(writer.write, "test", halved_above=4)
+    await asyncio.gather(*(group.add(n) for n in range(4)))
+    assert writer.batches == [[0, 1, 2, 3]]
+
+
 async def test_a_burst_of_large_items_is_cut_into_batches_that_a_store_can_write_within_a_lease(
     writer,
 ):

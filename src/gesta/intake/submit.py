@@ -43,6 +43,9 @@ from gesta.security.field_encryption import MARK
 from gesta.security.keyed_digests import KeyedDigests
 from gesta.security.subject_keys import Clear, SubjectKeys
 
+#: Above this number of requests, half of them share a commit, and the others are prepared while it
+#: is written. Below, a commit costs more than its requests.
+HALVED_ABOVE = 16
 #: How many payloads are encrypted in one step; nothing else runs for these milliseconds.
 ENCRYPTED_MAX = 250
 #: Requests of a batch that are prepared before other tasks run.
@@ -108,7 +111,7 @@ class Intake:
             kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None
         }
         self._commit: GroupCommit[Append, AppendVerdict] = GroupCommit(
-            log.append, "gesta-intake", log.commit_size
+            log.append, "gesta-intake", log.commit_size, halved_above=HALVED_ABOVE
         )
         self._encrypted_commit: GroupCommit[Draft, tuple[Append, AppendVerdict]] = GroupCommit(
             self._encrypt_and_append, "gesta-encryption", ENCRYPTED_MAX

@@ -67,9 +67,17 @@ class GroupCommit(Generic[I, O]):
         limit: int = 2_000,
         *,
         at_once: int = 1,
+        halved_above: int | None = None,
     ) -> None:
-        """`at_once`: how many batches may be written at a time, in any order."""
+        """`at_once`: how many batches may be written at a time, in any order.
+
+        `halved_above`: a batch of more items than this takes at most half of the callers. The event
+        loop prepares the other half while it is written.
+        """
         self._write, self._name, self._limit = write, name, limit
+        self._halved_above = limit if halved_above is None else halved_above
+        #: How many items the last batch had: their callers come again.
+        self._last = 0
         self._waiting: list[tuple[I, asyncio.Future[O] | _Place[O], int]] = []
         self._weight = 0
         self._at_once, self._writers = at_once, set[asyncio.Task[None]]()
@@ -108,6 +116,7 @@ class GroupCommit(Generic[I, O]):
             while self._waiting:
                 count = self._fitting()
                 batch, self._waiting = self._waiting[:count], self._waiting[count:]
+                self._last = len(batch)
                 self._weight -= sum([weight for _, _, weight in batch])
                 self._is_starting = False
                 if self._waiting:
@@ -124,9 +133,11 @@ class GroupCommit(Generic[I, O]):
 
     def _fitting(self) -> int:
         """How many items go into the next batch; at least one, however large."""
+        half = (len(self._waiting) + self._last + 1) // 2
+        limit = min(self._limit, max(self._halved_above, half))
         if self._weight <= WEIGHT_MAX:
-            return self._limit
-        weights = accumulate(weight for _, _, weight in self._waiting[: self._limit])
+            return limit
+        weights = accumulate(weight for _, _, weight in self._waiting[:limit])
         return max(1, sum(weight <= WEIGHT_MAX for weight in weights))
 
     async def _write_batch(self, batch: list[tuple[I, asyncio.Future[O] | _Place[O], int]]) -> None:
