@@ -191,3 +191,25 @@ def test_the_numbers_of_the_queue_are_those_of_the_document() -> None:
 
 def test_the_id_of_a_message_is_the_same_for_every_delivery() -> None:
     assert m.slack_message_id("T123ABC", "Ev1") == "slack-T123ABC-Ev1"  # S3-25
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"channel": "C1 U1", "user": "1.1", "ts": ""},
+        {"channel": "C1", "user": "U1 1.1", "ts": "2.2"},
+        {"channel": "C1", "user": "U1", "ts": "1.1 2.2"},
+        {"channel": "C1", "user": "U1", "ts": "1.1", "thread": "2.2\n"},
+        {"channel": "", "user": "U1", "ts": "1.1"},
+    ],
+)
+def test_a_message_whose_fields_together_look_like_those_of_another_has_no_place(
+    fields: dict[str, str],
+) -> None:
+    def data(channel: str, user: str, ts: str, thread: str = "") -> m.EventData:
+        metadata = m.Metadata("", "", "", "", "Ev1", thread_ts=thread)
+        return m.EventData(metadata, m.SlackEvent("message", channel, user, "", ts, "T1"))
+
+    assert m.has_place(data("C1", "U1", "1.1"))
+    assert m.has_place(data("C1", "U1", "1.1", "2.2"))
+    assert not m.has_place(data(**fields))

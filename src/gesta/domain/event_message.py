@@ -46,6 +46,10 @@ _CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{1,30}")
 _USER_ID: Final = re.compile(r"[A-Z0-9]{1,32}")
 #: Seconds and a number within one channel. Ten digits last until the year 2286.
 _TS: Final = re.compile(r"[0-9]{1,10}\.[0-9]{1,8}")
+#: Channel, user, `ts` and the thread's `ts` in one text. None of them contains a blank.
+_PLACE: Final = re.compile(
+    rf"{_CHANNEL_ID.pattern} {_USER_ID.pattern} {_TS.pattern} (?:{_TS.pattern})?"
+)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
@@ -161,20 +165,14 @@ def is_ts(ts: object) -> bool:
     return isinstance(ts, str) and _TS.fullmatch(ts) is not None
 
 
-def is_user(user: object) -> bool:
-    return isinstance(user, str) and _USER_ID.fullmatch(user) is not None
-
-
 def has_place(data: EventData) -> bool:
     """Whether the channel, the user and the times of a Slack message have the form that Slack
     sends. They become part of keys, links and descriptions.
     """
-    event, thread = data.slack_event, data.metadata.thread_ts
+    event = data.slack_event
     return event is None or (
-        is_channel(event.channel)
-        and is_user(event.user)
-        and is_ts(event.ts)
-        and (not thread or is_ts(thread))
+        _PLACE.fullmatch(f"{event.channel} {event.user} {event.ts} {data.metadata.thread_ts}")
+        is not None
     )
 
 

@@ -70,11 +70,12 @@ def body_at_once(exchange: Exchange | None, headers: Headers, route: Route) -> b
     Raises 413 where it is longer than the route allows.
     """
     most = route.body_bytes_max
-    length = headers("content-length")
-    if length is not None and (not length.isdecimal() or int(length) > most):
-        raise _too_large(most)
     body = None if exchange is None else exchange.body()
-    if body is not None and len(body) > most:
+    if body is None:
+        length = headers("content-length")
+        if length is not None and (not length.isdecimal() or int(length) > most):
+            raise _too_large(most)
+    elif len(body) > most:
         raise _too_large(most)
     return body
 

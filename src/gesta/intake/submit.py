@@ -125,9 +125,7 @@ class Intake:
         `event`: the claim on the id of the inbound event that leads to it. Raises AboutAnother if
         an event with this id was about another thing.
         """
-        draft = await self._checked(payload, options)
-        if event is not None:
-            draft = replace(draft, event=event)
+        draft = await self._checked(payload, options, event)
         if not self._admission.is_open:
             await self._admission.ask()
         if self._plans and draft.flow.name in self._plans:
@@ -245,10 +243,12 @@ class Intake:
             raise UnknownFlow(what, name=name, known=self._flows)
         return kind
 
-    async def _checked(self, payload: Payload, options: Options) -> Draft:
+    async def _checked(
+        self, payload: Payload, options: Options, event: Claim | None = None
+    ) -> Draft:
         """A draft that has passed the flow's own check, with its warnings."""
         try:
-            draft = self._draft(payload, options)
+            draft = self._draft(payload, options, event)
         except InvalidRequest as refused:
             # The caller learns of all errors at once, also those that the flow's check finds.
             errors = await self.errors(payload, options.tenant)
@@ -261,7 +261,7 @@ class Intake:
             return replace(draft, warnings=warnings) if warnings else draft
         return draft
 
-    def _draft(self, payload: Payload, options: Options) -> Draft:
+    def _draft(self, payload: Payload, options: Options, event: Claim | None = None) -> Draft:
         kind = self._kind_of(payload)
         if options.tenant != self._batch_throttle.tenant:
             self._batch_throttle.saw(options.tenant)
@@ -271,11 +271,12 @@ class Intake:
         if kind.flow.request_id is not None:
             own, options = kind.own_id(payload, options)
         opening = None if kind.flow.opens is None else kind.flow.opens(payload)
-        if own is None or options.test:
-            # The own id of a test is only its key: it must not take the id of the live request.
-            new_id = id_text(raw_id)
-            return Draft(kind.flow, body, options, at, raw_id, new_id, about, opening=opening)
-        return Draft(kind.flow, body, options, at, raw_id, own, about, is_own=True, opening=opening)
+        # The own id of a test is only its key: it must not take the id of the live request.
+        is_own = own is not None and not options.test
+        request_id = own if own is not None and is_own else id_text(raw_id)
+        return Draft(
+            kind.flow, body, options, at, raw_id, request_id, about, is_own, (), opening, event
+        )
 
     async def _draft_of(self, row: Raw) -> Draft | Invalid:
         """As `_checked`, of a row of the outbox."""

@@ -6,6 +6,8 @@ Encrypted content never compares equal, so a digest shows whether the same was s
 import hashlib
 from collections.abc import Iterable
 
+from gesta.security.hmac_key import HmacKey
+
 #: Enough to distinguish two contents under one key. The index of keys is random, so each byte
 #: costs.
 CONTENT_BYTES = 8
@@ -13,14 +15,12 @@ NAME_BYTES = 16
 SUBJECT_BYTES = 16
 SECRET_BYTES = 16
 TICKET_BYTES = 16
-#: The paddings of HMAC for its inner and outer digest, and the block size of SHA-256 (RFC 2104).
-INNER, OUTER, BLOCK_BYTES = 0x36, 0x5C, 64
 
 
 class KeyedDigests:
     """Digests under a secret of this installation: they reveal neither keys nor contents."""
 
-    __slots__ = ("_inner", "_name", "_outer", "_secret", "_subject", "_ticket")
+    __slots__ = ("_content", "_name", "_secret", "_subject", "_ticket")
 
     def __init__(self, secret: bytes) -> None:
         # Keyed once and copied: the key setup costs as much as the digest itself.
@@ -30,10 +30,7 @@ class KeyedDigests:
         )
         self._secret = hashlib.blake2b(key=secret, digest_size=SECRET_BYTES, person=b"gesta secret")
         self._ticket = hashlib.blake2b(key=secret, digest_size=TICKET_BYTES, person=b"gesta ticket")
-        # HMAC-SHA-256 from its two digests: objects of the hmac module cost twice as much per call.
-        block = secret.ljust(BLOCK_BYTES, b"\0")
-        self._inner = hashlib.sha256(bytes(byte ^ INNER for byte in block))
-        self._outer = hashlib.sha256(bytes(byte ^ OUTER for byte in block))
+        self._content = HmacKey(secret)
 
     def name(self, tenant: str, flow: str, key: str) -> bytes:
         """The digest of a caller's key, scoped by tenant and flow."""
@@ -68,8 +65,4 @@ class KeyedDigests:
 
     def content(self, canonical: bytes) -> bytes:
         """The digest of a payload, in the encoding of `canonical`."""
-        inner = self._inner.copy()
-        inner.update(canonical)
-        outer = self._outer.copy()
-        outer.update(inner.digest())
-        return outer.digest()[:CONTENT_BYTES]
+        return self._content.digest(canonical)[:CONTENT_BYTES]

@@ -115,7 +115,9 @@ class Inbox:
         repeat it.
         """
         flow = self._sources.get(source)
-        if flow is None or flow.inbound is None or not TENANT.fullmatch(tenant):
+        if flow is None or flow.inbound is None:
+            raise InvalidSignature
+        if tenant not in self._read_at and not TENANT.fullmatch(tenant):
             raise InvalidSignature
         posted = Posted(tenant, parts, header, body, self._ids.new(), self._runtime.now_ms())
         try:
@@ -132,9 +134,13 @@ class Inbox:
             raise StoreError(f"an event cannot be verified now: {error}") from None
         if isinstance(found, Challenge):
             return found
-        if self.publish is not None:
-            return [await self._publish(flow, tenant, one, self.publish) for one in found]
-        return [await self._stored(flow, tenant, one) for one in found]
+        receipts = []
+        for one in found:
+            if self.publish is None:
+                receipts.append(await self._stored(flow, tenant, one))
+            else:
+                receipts.append(await self._publish(flow, tenant, one, self.publish))
+        return receipts
 
     @property
     def followed(self) -> frozenset[str]:

@@ -7,7 +7,6 @@ own messages are ignored, or a reply would cause the next event.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 from collections.abc import Mapping, Sequence
@@ -48,6 +47,8 @@ from gesta.intake.inbound.source import (
     Verdict,
 )
 
+from gesta.security.hmac_key import HmacKey
+
 if TYPE_CHECKING:
     from gesta.tenants.config import TenantConfig
     from gesta.tenants.templates.renderer import Renderer
@@ -64,6 +65,7 @@ _TEAM_ID: Final = re.compile(r"[TE][A-Z0-9]{1,30}")
 _EVENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 #: Subtypes of messages that people write.
 _WRITTEN: Final = frozenset({None, "file_share", "thread_broadcast"})
+_NO_PLACE: Final = "the message has no valid channel, user or ts"
 _REASONS: Final = {"message_changed": "edited", "message_deleted": "deleted"}
 
 
@@ -160,8 +162,15 @@ async def _execute(_: SlackRecord, __: object) -> Outcome:
     return Rejected("not_executable", "inbound.slack only records events; post them to /inbound")
 
 
-async def _verify(posted: Posted, config: TenantConfig) -> frozenset[str]:
-    """The teams whose secret has signed the request."""
+class _Signed(msgspec.Struct, frozen=True):
+    """The teams whose secret has signed the request, and what they signed with."""
+
+    teams: Sequence[str]
+    timestamp: str
+    signature: str
+
+
+async def _verify(posted: Posted, config: TenantConfig) -> _Signed:
     timestamp = posted.header("x-slack-request-timestamp")
     given = posted.header("x-slack-signature")
     if timestamp is None or given is None:
@@ -171,7 +180,7 @@ async def _verify(posted: Posted, config: TenantConfig) -> frozenset[str]:
     if abs(posted.received_ms / 1000 - int(timestamp)) > TOLERANCE_SECONDS:
         raise Untrusted("too_old")
     signed, sent = f"v0:{timestamp}:".encode() + posted.body, given.encode()
-    teams = set()
+    teams = []
     for team in _teams(config):
         secrets = config.secrets_at_hand(TEAM, team, "signing_secret")
         if secrets is None:
@@ -179,10 +188,10 @@ async def _verify(posted: Posted, config: TenantConfig) -> frozenset[str]:
         # Every secret is compared, each in constant time, before anything is concluded.
         matches = [hmac.compare_digest(_signature(secret, signed), sent) for secret in secrets]
         if any(matches):
-            teams.add(team)
+            teams.append(team)
     if not teams:
         raise Untrusted("bad_signature")
-    return frozenset(teams)
+    return _Signed(teams, timestamp, given)
 
 
 def _teams(config: TenantConfig) -> tuple[str, ...]:
@@ -192,19 +201,16 @@ def _teams(config: TenantConfig) -> tuple[str, ...]:
 
 
 def _signature(secret: str, signed: bytes) -> bytes:
-    # `hmac.digest` gives up the interpreter lock and then waits for the thread that writes.
-    keyed = _keyed(secret).copy()
-    keyed.update(signed)
-    return b"v0=" + keyed.hexdigest().encode()
+    return b"v0=" + _key(secret).digest(signed).hex().encode()
 
 
 @lru_cache(maxsize=256)
-def _keyed(secret: str) -> hmac.HMAC:
-    return hmac.new(secret.encode(), digestmod=hashlib.sha256)
+def _key(secret: str) -> HmacKey:
+    return HmacKey(secret.encode())
 
 
 def _read(
-    posted: Posted, teams: frozenset[str], config: TenantConfig
+    posted: Posted, signed: _Signed, config: TenantConfig
 ) -> Challenge | Sequence[Received]:
     try:
         envelope = _decoder.decode(posted.body)
@@ -213,7 +219,7 @@ def _read(
     if envelope.type == "url_verification":
         return Challenge({"challenge": envelope.challenge})
     team_id = envelope.team_id
-    if team_id not in teams:
+    if team_id not in signed.teams:
         # Genuine, but of a team that this tenant does not have, or has under another secret.
         raise Untrusted("unknown_team")
     if envelope.type == "app_rate_limited":
@@ -229,18 +235,24 @@ def _read(
     team = config.get(TEAM, team_id)
     assert team is not None
     assert isinstance(team.body, Team)
-    return [_received(posted, envelope, envelope.event, team.body)]
+    return [_received(posted, signed, envelope, envelope.event, team.body)]
 
 
-def _received(posted: Posted, envelope: _Envelope, event: _Event, team: Team) -> Received:
-    team_id, event_id = envelope.team_id, envelope.event_id
-    channel = event.channel if is_channel(event.channel) else ""
-    ts = event.ts if event.ts is not None and is_ts(event.ts) else ""
-    facts = {"type": event.type[:40], "channel": channel, "ts": ts}
+def _received(
+    posted: Posted, signed: _Signed, envelope: _Envelope, event: _Event, team: Team
+) -> Received:
+    team_id, event_id, channel, ts = envelope.team_id, envelope.event_id, event.channel, event.ts
     reason = _ignored_because(event, envelope.api_app_id)
     if reason:
         verdict = Verdict(reason, is_recorded=team.record_ignored)
+        facts = {
+            "type": event.type[:40],
+            "channel": channel if is_channel(channel) else "",
+            "ts": ts if ts is not None and is_ts(ts) else "",
+        }
         return _ignored(team_id, event_id, verdict, facts)
+    if not isinstance(channel, str) or not isinstance(event.user, str):
+        raise Malformed(_NO_PLACE)
     received_at = iso(posted.received_ms)
     message = EventMessage(
         slack_message_id(team_id, event_id),
@@ -251,20 +263,20 @@ def _received(posted: Posted, envelope: _Envelope, event: _Event, team: Team) ->
             Metadata(
                 received_at,
                 posted.request_id,
-                masked_signature(posted.header("x-slack-signature") or ""),
-                posted.header("x-slack-request-timestamp") or "",
+                masked_signature(signed.signature),
+                signed.timestamp,
                 event_id,
                 team_id,
                 envelope.event_time,
                 signature_verified=True,
                 thread_ts=event.thread_ts or "",
             ),
-            SlackEvent("message", channel, event.user or "", event.text or "", ts, team_id),
+            SlackEvent("message", channel, event.user, event.text or "", ts or "", team_id),
         ),
     )
     if not has_place(message.data):
-        raise Malformed("the message has no valid channel, user or ts")
-    return _of(message, team, facts)
+        raise Malformed(_NO_PLACE)
+    return _of(message, team, {"type": event.type[:40], "channel": channel, "ts": ts or ""})
 
 
 def _follow(message: EventMessage, config: TenantConfig) -> Received:
