@@ -209,9 +209,7 @@ def _key(secret: str) -> HmacKey:
     return HmacKey(secret.encode())
 
 
-def _read(
-    posted: Posted, signed: _Signed, config: TenantConfig
-) -> Challenge | Sequence[Received]:
+def _read(posted: Posted, signed: _Signed, config: TenantConfig) -> Challenge | Sequence[Received]:
     try:
         envelope = _decoder.decode(posted.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

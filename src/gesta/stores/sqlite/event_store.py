@@ -121,48 +121,43 @@ def put_step(db: apsw.Connection, claims: Sequence[Claim]) -> list[bool]:
 
 
 def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
-    """All appends in a few statements, after their first claims."""
-    firsts = [(n, one.first) for n, one in enumerate(appends) if one.first is not None]
-    if not firsts:
-        return _append_step(db, appends)
-    held = put_step(db, [claim for _, claim in firsts])
-    if all(held):
-        return _append_step(db, appends)
-    elsewhere = {n for (n, _), is_held in zip(firsts, held, strict=True) if not is_held}
+    """All at once with their first claims. If that fails, the first claims and then the others."""
+    firsts = {n: one.first for n, one in enumerate(appends) if one.first is not None}
+    written = attempt_all(db, appends, firsts=[*firsts.values()])
+    if written is not None:
+        return written
+    held = put_step(db, [*firsts.values()]) if firsts else []
+    elsewhere = {n for n, is_held in zip(firsts, held, strict=True) if not is_held}
     rest = [append for n, append in enumerate(appends) if n not in elsewhere]
-    verdicts = iter(_append_step(db, rest).verdicts if rest else [])
+    verdicts = iter(_append_free(db, rest))
     return Written(
         [LeadsElsewhere() if n in elsewhere else next(verdicts) for n in range(len(appends))], None
     )
 
 
-def _append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
-    """All at once. If that fails, first without those whose key is claimed, then one by one."""
-    written = attempt_all(db, appends)
-    if written is not None:
-        return written
+def _append_free(db: apsw.Connection, appends: Sequence[Append]) -> list[AppendVerdict]:
+    """Those whose key is not claimed at once. If that fails, all of them one by one."""
     claimed = _claimed(db, appends)
     rest = [append for index, append in enumerate(appends) if index not in claimed]
-    written = attempt_all(db, rest) if claimed else None
-    if written is not None:
-        fitting = iter(written.verdicts)
-        return Written(
-            [
-                claimed[index] if index in claimed else next(fitting)
-                for index in range(len(appends))
-            ],
-            None,
-        )
-    return Written([append_one(db, append) for append in appends], None)
+    written = attempt_all(db, rest)
+    if written is None:
+        return [append_one(db, append) for append in appends]
+    verdicts = iter(written.verdicts)
+    return [claimed[index] if index in claimed else next(verdicts) for index in range(len(appends))]
 
 
 def attempt_all(
-    db: apsw.Connection, appends: Sequence[Append], also: Callable[[], bool] = lambda: True
+    db: apsw.Connection,
+    appends: Sequence[Append],
+    also: Callable[[], bool] = lambda: True,
+    firsts: Sequence[Claim] = (),
 ) -> Written | None:
-    """Write all appends and run `also`, or nothing: None if an append or `also` is refused."""
+    """Write all appends and their first claims, and run `also`, or nothing: None if an append or
+    `also` is refused, or one of `firsts` is claimed already.
+    """
     db.execute("savepoint attempting")
     written = None
-    if _append_all(db, appends):
+    if _append_all(db, appends, firsts):
         count = sum([len(append.events) for append in appends])
         first = db.last_insert_rowid() - count + 1
         if also():
@@ -196,8 +191,8 @@ def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, Append
     return refused
 
 
-def _append_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
-    claims: list[tuple[bytes, bytes, bytes]] = []
+def _append_all(db: apsw.Connection, appends: Sequence[Append], firsts: Sequence[Claim]) -> bool:
+    claims = [(one.name, id_bytes(one.request_id), one.content) for one in firsts]
     opening: list[Any] = []
     continuing: list[Any] = []
     for append in appends:
