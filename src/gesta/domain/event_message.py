@@ -41,7 +41,7 @@ DEAD_LETTERS_ALARM: Final = 1
 #: The maximum of `errorMessage` and `stackTrace` together, in UTF-8 bytes.
 ERROR_BYTES_MAX: Final = 8 * 1024
 _MESSAGE_BYTES_MAX: Final = 2 * 1024
-_SIGNATURE: Final = re.compile(r"(v\d+)=([0-9a-f]{8})[0-9a-f]*")
+_SIGNATURE: Final = re.compile(r"(v\d+=[0-9a-f]{8})[0-9a-f]*")
 _CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{1,30}")
 _USER_ID: Final = re.compile(r"[A-Z0-9]{1,32}")
 #: Seconds and a number within one channel. Ten digits last until the year 2286.
@@ -183,7 +183,7 @@ def slack_message_id(team: str, event_id: str) -> str:
 def masked_signature(signature: str) -> str:
     """The start of a signature; empty where it has another form."""
     found = _SIGNATURE.fullmatch(signature)
-    return "" if found is None else f"{found[1]}={found[2]}…"
+    return "" if found is None else f"{found[1]}…"
 
 
 def encode_message(message: EventMessage) -> bytes:

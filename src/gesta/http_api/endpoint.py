@@ -281,18 +281,16 @@ async def send_answer(
     )
     if body is not None:
         headers.append((b"content-type", answer.media_type.encode()))
-    headers += [
-        (name.lower().encode(), value.encode("latin-1", "replace"))
-        for name, value in answer.headers.items()
-    ]
     # A problem may close the connection, and the server refuses unprintable headers: both go
     # through ASGI.
-    is_plain = (
-        exchange is not None
-        and answer.status < 400
-        and "".join(answer.headers.values()).isprintable()
-    )
-    if is_plain and exchange.answer(answer.status, headers, raw):  # type: ignore[union-attr]
+    is_plain = answer.status < 400
+    if answer.headers:
+        headers += [
+            (name.lower().encode(), value.encode("latin-1", "replace"))
+            for name, value in answer.headers.items()
+        ]
+        is_plain = is_plain and "".join(answer.headers.values()).isprintable()
+    if exchange is not None and is_plain and exchange.answer(answer.status, headers, raw):
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": raw})

@@ -4,9 +4,11 @@ A signature authenticates them. Every forged one gets the same answer. A success
 when the event is on disk.
 """
 
+from collections.abc import Awaitable
+
 from gesta.errors import InvalidSignature, UnknownFlow
 from gesta.http_api.problem import Problem
-from gesta.http_api.route import Answer, Call, Route
+from gesta.http_api.route import Answer, Call, Handler, Route
 from gesta.intake.inbound.slack import BODY_BYTES_MAX
 from gesta.intake.inbound.source import Challenge, Malformed
 
@@ -20,24 +22,24 @@ _SLACK_HEADERS = {
 }
 
 
-async def receive_slack_event(call: Call) -> Answer:
+def receive_slack_event(call: Call) -> Awaitable[Answer]:
     """An event of Slack, of a team of the server's own tenant."""
-    return await _receive(call, "slack", call.engine.settings.tenant, ())
+    return _receive(call, "slack", call.engine.settings.tenant, ())
 
 
-async def receive_slack_event_of_tenant(call: Call) -> Answer:
+def receive_slack_event_of_tenant(call: Call) -> Awaitable[Answer]:
     """An event of Slack, of a team of the tenant in the path."""
-    return await _receive(call, "slack", call.params["tenant"], ())
+    return _receive(call, "slack", call.params["tenant"], ())
 
 
-async def receive_webhook(call: Call) -> Answer:
+def receive_webhook(call: Call) -> Awaitable[Answer]:
     """A webhook of a sender that the tenant has stored as `inbound.webhook`."""
-    return await _receive(call, "webhook", call.params["tenant"], (call.params["code"],))
+    return _receive(call, "webhook", call.params["tenant"], (call.params["code"],))
 
 
-async def receive_gateway_webhook(call: Call) -> Answer:
+def receive_gateway_webhook(call: Call) -> Awaitable[Answer]:
     """A webhook of the account that the tenant has stored as `payment.gateway`."""
-    return await _receive(call, "gateway", call.params["tenant"], (call.params["code"],))
+    return _receive(call, "gateway", call.params["tenant"], (call.params["code"],))
 
 
 async def _receive(call: Call, source: str, tenant: str, parts: tuple[str, ...]) -> Answer:
@@ -56,11 +58,11 @@ async def _receive(call: Call, source: str, tenant: str, parts: tuple[str, ...])
     return Answer({"events": [{"id": one.id, "verdict": one.verdict} for one in found]})
 
 
-def _route(path: str, handler: object, summary: str, headers: dict[str, str]) -> Route:
+def _route(path: str, handler: Handler, summary: str, headers: dict[str, str]) -> Route:
     return Route(
         "POST",
         path,
-        handler,  # type: ignore[arg-type]
+        handler,
         None,
         summary,
         "inbound",

@@ -78,10 +78,13 @@ class _Exchange:
         ):
             # Slow readers, closed connections and `Connection: close` use ASGI.
             return False
-        lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
+        parts = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+        parts += (b"\r\n", body)
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        cycle.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
+        cycle.transport.write(b"".join(parts))
         cycle.message_event.set()
         cycle.on_response()
         return True

@@ -46,7 +46,6 @@ from gesta.intake.inbound.source import (
     Untrusted,
     Verdict,
 )
-
 from gesta.security.hmac_key import HmacKey
 
 if TYPE_CHECKING:
@@ -195,9 +194,11 @@ async def _verify(posted: Posted, config: TenantConfig) -> _Signed:
 
 
 def _teams(config: TenantConfig) -> tuple[str, ...]:
-    return config.derived(
-        NAME, lambda own: tuple(one.code for one in own.entities() if one.kind == TEAM)
-    )
+    return config.derived(NAME, _team_codes)
+
+
+def _team_codes(config: TenantConfig) -> tuple[str, ...]:
+    return tuple(one.code for one in config.entities() if one.kind == TEAM)
 
 
 def _signature(secret: str, signed: bytes) -> bytes:
