@@ -13,6 +13,8 @@ FLOW = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 #: one request only.
 REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 KEY_LENGTH_MAX = 512
+#: The last byte of an event's id.
+_ORDINALS = [bytes([ordinal]) for ordinal in range(256)]
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
@@ -48,7 +50,7 @@ def event_id(cause: bytes, ordinal: int) -> bytes:
 
     A retried append has the same ids.
     """
-    return cause[:15] + ordinal.to_bytes(1, "big")
+    return cause[:15] + _ORDINALS[ordinal]
 
 
 def idempotency_key(tenant: str, request_id: str, operation: str, intent: int) -> str:

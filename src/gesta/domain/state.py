@@ -26,6 +26,7 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Times are epoch milliseconds; `version` counts the events of the stream.
     """
 
+    # What a request begins with is first: `created` gives it by position.
     id: str
     tenant: str
     flow: str
@@ -40,6 +41,25 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     intent: int = 1
     #: The version of the event that opened the operation last; part of the job's id.
     dispatch_version: int = 0
+    #: When the next job may run: the first attempt, a retry, a resend or a question to the
+    #: provider.
+    due_at: int | None = None
+    expires_at: int | None = None
+    priority: int = 5
+    key: str | None = None
+    correlation_id: str = ""
+    #: A test request: it reaches the sandbox only.
+    test: bool = False
+    #: Executed by external workers: its jobs are in the external queue of its tenant.
+    external: bool = False
+    #: Its id is the caller's own. Another tenant's or flow's request may have the same.
+    own: bool = False
+    #: `gesta`, or another name where the engine itself submitted it (status_events.py). Every
+    #: event of the stream carries it.
+    source: str = "gesta"
+    #: What only this lifecycle keeps, e.g. the amounts of a transaction; of the type that
+    #: `Lifecycle.facts` reads.
+    facts: Any = {}
     #: Attempts that have ended, of all intents.
     attempts: int = 0
     #: `attempts` when the operation was opened last: a redrive gets a fresh budget.
@@ -51,10 +71,6 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reopened_at: int | None = None
     #: A journaled attempt that has not ended.
     started: int | None = None
-    #: When the next job may run: the first attempt, a retry, a resend or a question to the
-    #: provider.
-    due_at: int | None = None
-    expires_at: int | None = None
     #: An attempt of this intent may have had its effect.
     in_doubt: bool = False
     policy: str = ""
@@ -64,22 +80,10 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     #: What holds its job, until a worker resumes it.
     held: str = ""
     purged: bool = False
-    priority: int = 5
-    key: str | None = None
-    correlation_id: str = ""
     provider_id: str = ""
     target_id: str = ""
     reason: str = ""
     detail: str = ""
-    #: A test request: it reaches the sandbox only.
-    test: bool = False
-    #: Executed by external workers: its jobs are in the external queue of its tenant.
-    external: bool = False
-    #: Its id is the caller's own. Another tenant's or flow's request may have the same.
-    own: bool = False
-    #: `gesta`, or another name where the engine itself submitted it (status_events.py). Every
-    #: event of the stream carries it.
-    source: str = "gesta"
     #: What the provider reported after it was sent.
     delivered_at: int | None = None
     bounced_at: int | None = None
@@ -90,9 +94,6 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reports: tuple[str, ...] = ()
     #: The version of the event with the journalled call of the open intent; 0: none is journalled.
     journal: int = 0
-    #: What only this lifecycle keeps, e.g. the amounts of a transaction; of the type that
-    #: `Lifecycle.facts` reads.
-    facts: Any = {}
 
     @property
     def job_id(self) -> str:

@@ -7,7 +7,9 @@ from gesta.ports.job_queue import Job
 
 def opened_job(state: State) -> Job | None:
     """The job of the operation that the last event opened, if it opened one that is due soon."""
-    if state.dispatch_version != state.version or state.wants != "execute" or state.is_far:
+    if state.dispatch_version != state.version or state.wants != "execute":
+        return None
+    if state.due_at is not None and state.is_far:
         return None
     return job_for(state)
 

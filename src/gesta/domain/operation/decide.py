@@ -48,7 +48,9 @@ _FAILED_ENDS = (e.AttemptFailed, e.Failed, e.OutcomeUnknown)
 
 def created(command: Create, operation: str) -> e.Created:
     """The first event of a request, which opens its first operation."""
-    starts_at = max(command.at, command.deliver_at or 0)
+    expires_at = None
+    if command.ttl_ms is not None:
+        expires_at = max(command.at, command.deliver_at or 0) + command.ttl_ms
     return e.Created(
         command.id,
         command.flow,
@@ -58,7 +60,7 @@ def created(command: Create, operation: str) -> e.Created:
         "queued",
         command.key,
         command.deliver_at,
-        None if command.ttl_ms is None else starts_at + command.ttl_ms,
+        expires_at,
         command.priority,
         command.test,
         command.external,
