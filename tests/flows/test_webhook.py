@@ -93,7 +93,7 @@ class Pipeline:
         now_ms = self.runtime.now_ms()
         limits, templates = (
             Limits(Tokens(MemoryTokenBuckets(self.runtime), self.runtime), "shop.eu"),
-            Templates(config, InlineRenderer()),
+            Templates(InlineRenderer(), config),
         )
         attempt = Attempt(
             "shop.eu",

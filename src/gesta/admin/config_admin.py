@@ -16,7 +16,7 @@ from gesta.runtime.settings import REFERENCE
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants.config import Entity
 from gesta.tenants.templates.press import RenderError
-from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, fill
+from gesta.tenants.templates.templates import TEMPLATE, Template, Templates, fill, find_template
 
 
 class ConfigAdmin(RequestQueries):
@@ -176,9 +176,7 @@ class ConfigAdmin(RequestQueries):
         """The template that an attempt would use now."""
         self._pipeline.config.kind(TEMPLATE)
         await self._pipeline.config.refresh(tenant)
-        found = Templates(
-            self._pipeline.config.of(tenant), self._pipeline.environment.renderer
-        ).find(code, locale)
+        found = find_template(self._pipeline.config.of(tenant), code, locale)
         if found is None:
             raise NotFound("template", code)
         return found
@@ -196,7 +194,7 @@ class ConfigAdmin(RequestQueries):
         Raises InvalidRequest with every missing variable, or with the error of the template.
         """
         found = await self.template(code, locale, tenant=tenant)
-        templates = Templates(self._pipeline.config.of(tenant), self._pipeline.environment.renderer)
+        templates = Templates(self._pipeline.environment.renderer, self._pipeline.config.of(tenant))
         if errors := await templates.missing(code, data, locale, field="variables"):
             raise InvalidRequest(f"template {found.code}", errors)
         assert isinstance(found.body, Template)

@@ -166,7 +166,7 @@ class Pipeline:
         )
         self.suppressing = SuppressionAudit(self.records, self.config_writer, runtime)
         self._call_journal = CallJournal(key_ring, stores.events)
-        self._templates = partial(Templates, renderer=environment.renderer)
+        self._templates = partial(Templates, environment.renderer)
 
     def _wire_log(self) -> None:
         """The projector, and what writes to and reads from the log of requests."""

@@ -313,7 +313,7 @@ async def test_the_error_of_data_that_is_not_json_does_not_contain_it(gesta: Har
     async with Engine(URL, flows=[Post().flow]) as engine:
         await put(engine, text="x")
         config = engine.pipeline.config.of("default")
-        templates = Templates(config, InlineRenderer())
+        templates = Templates(InlineRenderer(), config)
         deep: list[Any] = []
         for _ in range(100_000):
             deep = [deep]

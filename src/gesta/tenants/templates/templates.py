@@ -101,15 +101,15 @@ class Rendered(msgspec.Struct, frozen=True):
     version: int
 
 
-class Templates:
-    __slots__ = ("_config", "_renderer")
+class Templates(msgspec.Struct, eq=False):
+    """The templates of one tenant. Each attempt gets a value of its own."""
 
-    def __init__(self, config: TenantConfig, renderer: Renderer) -> None:
-        self._config, self._renderer = config, renderer
+    renderer: Renderer
+    config: TenantConfig
 
     def find(self, code: str, locale: str | None = None) -> Entity | None:
         """The template of the nearest locale. Raises BadConfig if it is unreadable."""
-        return find_template(self._config, code, locale)
+        return find_template(self.config, code, locale)
 
     async def render(
         self, code: str, data: Mapping[str, Any], locale: str | None = None
@@ -127,7 +127,7 @@ class Templates:
             answer = (
                 written
                 if isinstance(written, RenderError)
-                else await self._renderer.render(_body(template), written, self._config.tenant)
+                else await self.renderer.render(_body(template), written, self.config.tenant)
             )
         except RendererDown as error:
             raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
@@ -142,7 +142,7 @@ class Templates:
 
     def has_all(self, code: str, data: Mapping[str, Any], locale: str | None = None) -> bool:
         """Whether the cache shows that `missing` would find nothing."""
-        needs = self._config.needs.get((code, locale))
+        needs = self.config.needs.get((code, locale))
         return needs is not None and needs <= data.keys()
 
     async def missing(
@@ -158,7 +158,7 @@ class Templates:
             entity = self.find(code, locale)
             if entity is None:
                 return {}
-            names = await self._renderer.variables(_body(entity), self._config.tenant)
+            names = await self.renderer.variables(_body(entity), self.config.tenant)
             if isinstance(names, RenderError):
                 return {}
             self._note(code, locale, entity, names)
@@ -170,10 +170,10 @@ class Templates:
 
     def _note(self, code: str, locale: str | None, entity: Entity, names: Names) -> None:
         """Cache the names if they are plain and the template is the tenant's, not a test's."""
-        needs = self._config.needs
+        needs = self.config.needs
         if (
             all(map(str.isidentifier, names.names))
-            and self._config.find(TEMPLATE, entity.code) is entity
+            and self.config.find(TEMPLATE, entity.code) is entity
         ):
             if len(needs) >= DERIVED_MAX:
                 needs.clear()
@@ -189,7 +189,7 @@ class Templates:
         needed: list[str] = []
         sample = msgspec.to_builtins(data)
         for _ in range(TRIALS_MAX):
-            answer = await fill(self._renderer, _body(entity), sample, self._config.tenant)
+            answer = await fill(self.renderer, _body(entity), sample, self.config.tenant)
             variable = answer.variable if isinstance(answer, RenderError) else ""
             found = (
                 [name for name in lacking if name == variable or name.startswith(f"{variable}.")]
@@ -220,7 +220,7 @@ class Templates:
             for other in lacking:
                 if other != name:
                     _put(others, other)
-            answer = await fill(self._renderer, _body(entity), others, self._config.tenant)
+            answer = await fill(self.renderer, _body(entity), others, self.config.tenant)
             if isinstance(answer, RenderError) and answer.variable == ANY:
                 found.append(name)
         return found
@@ -231,7 +231,7 @@ class Templates:
         Ends the attempt if that fails.
         """
         try:
-            answer = await self._renderer.dress(markup, source, self._config.tenant)
+            answer = await self.renderer.dress(markup, source, self.config.tenant)
         except RendererDown as error:
             raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
         if isinstance(answer, RenderError):
