@@ -31,6 +31,12 @@ class StoreRetry:
         #: Called with a repeated settlement: this process may have lost the job by it.
         self.repeated: Callable[[Settlement], None] = lambda _: None
 
+    def is_quiet(self, since: int) -> bool:
+        """Whether no settlement was repeated since `count` was `since`, and none is being
+        repeated.
+        """
+        return self.count == since and not self._under_way
+
     def was_repeated(self, job_id: str, since: int) -> bool:
         """Whether a settlement of this job was repeated since `count` was `since`, or is being
         repeated.

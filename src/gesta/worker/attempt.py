@@ -228,11 +228,11 @@ class Attempts:
         self._subject_keys = subject_keys
         self._job_release, self._deadlines, self.tools = job_release, deadlines, tools
         self._runtime, self._telemetry = process.runtime, process.telemetry
-        host, _, worker = process.owner.partition(":")
-        self._here = {"worker": worker, "host": host}
+        self._host, _, self._worker = process.owner.partition(":")
         self._guard = Guard(recorder, process.runtime)
         self._readers: dict[str, Reader] = {}
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
+        self._private = {flow.name for flow in flows.values() if has_private_texts(flow)}
 
     async def run(self, run: Running) -> None:
         """Bring one leased job to a recorded end."""
@@ -245,7 +245,7 @@ class Attempts:
                 return
             self._prepare(run)
         try:
-            if not run.is_journaled and not await self._begin(run):
+            if not run.is_journaled and self._has_beginning(run) and not await self._begin(run):
                 return
             executor = run.flow.reconcile if run.asking else run.flow.execute
             outcome = self._not_called(run, executor)
@@ -266,12 +266,16 @@ class Attempts:
             return
         latency_ms = (self._runtime.monotonic() - run.started) * 1000
         outcome = discreet(outcome, run.payload, run.config.opened)
-        if has_private_texts(run.flow):
+        if run.flow.name in self._private:
             outcome = await protected(outcome, run.flow, run.view, self._subject_keys)
         # Recorded first, then logged: an error in logging must not lose an outcome. The job of an
         # abandoned attempt was settled then, and another worker may hold it.
         settle = no_job if run.is_abandoned else settle_of(run.leased)
-        facts: dict[str, Any] = {"started_at": run.started_ms, **self._here}
+        facts: dict[str, Any] = {
+            "started_at": run.started_ms,
+            "worker": self._worker,
+            "host": self._host,
+        }
         if run.http is not None and (answer := run.http.last) is not None:
             facts["http_status"] = answer.status
         if not isinstance(outcome, Done):
@@ -340,7 +344,8 @@ class Attempts:
         run.flow, run.config = self._flows[job.flow], self._config.of(job.tenant)
         if not run.lease.covers(run.leased.token):
             return "release"
-        finding = examine(run.view.state, run.leased, self._runtime.now_ms(), run.flow.rules)
+        run.started_ms = self._runtime.now_ms()
+        finding = examine(run.view.state, run.leased, run.started_ms, run.flow.rules)
         run.asking = finding == "reconcile"
         return finding
 
@@ -355,6 +360,7 @@ class Attempts:
         if kept is None:
             return False
         run.view, run.asking = kept[0], kept[1] == "reconcile"
+        run.started_ms = self._runtime.now_ms()
         return True
 
     async def _release(self, leased: LeasedJob, lease: Lease) -> None:
@@ -369,6 +375,11 @@ class Attempts:
             # The lease must end: if it were renewed for other jobs, no worker would get this one.
             lease.lose("it ended before a job of another one that was lost")
 
+    def _has_beginning(self, run: Running) -> bool:
+        """Whether `_begin` has anything to do, so that other attempts need not await it."""
+        flow = run.flow
+        return flow.journal or flow.render is not None or run.view.state.source != OF_CALLERS
+
     async def _begin(self, run: Running) -> bool:
         """Render and journal the call, where the flow requires it; False: there is nothing more to
         do.
@@ -382,7 +393,7 @@ class Attempts:
     def _prepare(self, run: Running) -> None:
         """Decode the payload; find out whether anything prevents the call."""
         state = run.view.state
-        run.started_ms, run.started = self._runtime.now_ms(), self._runtime.monotonic()
+        run.started = self._runtime.monotonic()
         run.number = state.attempts if run.asking else state.attempts + 1
         run.key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
         # What was rendered with a batch belongs to the config that was read then.

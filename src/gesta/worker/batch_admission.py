@@ -90,7 +90,6 @@ class BatchAdmission:
             parts = [await self.admit([one], insist=insist) for one in leased]
             fields = zip(*parts, strict=True)
             return Admitted(*([one for part in field for one in part] for field in fields))
-        ready: list[tuple[LeasedJob, View]] = []
         paused: list[Paused] = []
         missing: list[LeasedJob] = []
         if holds:
@@ -101,12 +100,9 @@ class BatchAdmission:
             ]
             leased = [one for one in leased if one.job.id not in holds]
         self._telemetry.leased(leased, self._runtime.now_ms())
-        for one in leased:
-            view = found.get(one.job.id)
-            if view is None:
-                missing.append(one)
-            else:
-                ready.append((one, view))
+        ready = [(one, view) for one in leased if (view := found.get(one.job.id)) is not None]
+        if len(ready) < len(leased):
+            missing = [one for one in leased if one.job.id not in found]
         if self._missing:
             for one, _ in ready:
                 self._missing.pop(one.job.id, None)

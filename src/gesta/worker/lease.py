@@ -166,6 +166,8 @@ class LeaseReconciliation:
         if leased and self.age(asked) >= LEASE_SECONDS - MARGIN_SECONDS:
             self.answer_lost()
             return []
+        if self._store_retry.is_quiet(asked.since):
+            return leased
         sure = [
             one for one in leased if not self._store_retry.was_repeated(one.job.id, asked.since)
         ]

@@ -38,8 +38,6 @@ AT_A_TIME = 300
 STOP_GRACE_SECONDS = 2.0
 LAST_SECONDS = 4.0
 
-Ready = tuple[LeasedJob, View, Readable]
-
 
 class Pool:
     def __init__(
@@ -154,21 +152,23 @@ class Pool:
             return
         fresh, is_lost = [], False
         for one in leased:
-            held = self._holding.get(one.job.id)
+            job = one.job
+            held = self._holding.get(job.id)
             is_ours = held is not None and held.token == one.token
-            if is_ours and one.is_possibly_executed and one.job.id not in self._pausing_jobs:
+            if is_ours and one.is_possibly_executed and job.id not in self._pausing_jobs:
                 # Our own lease ended unnoticed, say because the machine slept. The attempt that
                 # still runs settles this job.
                 is_lost = True
                 continue
             self.lease.held += 1
-            self._free[one.job.flow] -= 1
+            self._free[job.flow] -= 1
             if is_ours:
                 self._await_release(one)
             else:
-                # Under another token, jobs that came again before are no longer held here.
-                self._forget_again(one.job.id)
-                self._holding[one.job.id] = one
+                if self._again:
+                    # Under another token, jobs that came again before are no longer held here.
+                    self._forget_again(job.id)
+                self._holding[job.id] = one
                 fresh.append(one)
         if is_lost:
             self.lease.lose("it had ended before it was renewed")
@@ -223,13 +223,13 @@ class Pool:
             self._start(self._settle([one], admission.postpone(one, insist=True)))
         if paused:
             self._start(self._hold(paused))
-        clear: list[Ready] = []
+        clear: list[Running] = []
         encrypted: list[tuple[LeasedJob, View]] = []
         for one, view in ready:
             if MARK in view.payload:
                 encrypted.append((one, view))
             else:
-                clear.append((one, view, view.payload))
+                clear.append(Running(one, view, view.payload, lease=self.lease))
         await self._start_attempts(clear)
         if encrypted:
             await self._begin_encrypted(encrypted)
@@ -245,7 +245,10 @@ class Pool:
             await self._give_back([one for one, _ in encrypted])
             return
         await self._start_attempts(
-            [(one, view, payload) for (one, view), payload in zip(encrypted, opened, strict=True)]
+            [
+                Running(one, view, payload, lease=self.lease)
+                for (one, view), payload in zip(encrypted, opened, strict=True)
+            ]
         )
 
     async def _open(self, views: list[View], token: str) -> list[Readable]:
@@ -262,7 +265,7 @@ class Pool:
                     # Not leased to us any more; nothing is called and nothing is recorded.
                     return [Retry("vault_unavailable", "nothing was called")] * len(views)
 
-    async def _start_attempts(self, ready: Sequence[Ready]) -> None:
+    async def _start_attempts(self, ready: Sequence[Running]) -> None:
         """In parts: callers with new requests get their turns in between, so that the store has
         requests to write while these run.
         """
@@ -270,12 +273,11 @@ class Pool:
             if first:
                 await turn()
                 if self._is_stopping:
-                    await self._give_back([rest for rest, _, _ in ready[first:]])
+                    await self._give_back([rest.leased for rest in ready[first:]])
                     return
             journaled: list[Running] = []
-            for one, view, payload in ready[first : first + AT_A_TIME]:
-                running = Running(one, view, payload, lease=self.lease)
-                if one.job.flow in self._journaled:
+            for running in ready[first : first + AT_A_TIME]:
+                if running.leased.job.flow in self._journaled:
                     journaled.append(running)
                 else:
                     self._start_attempt(running)

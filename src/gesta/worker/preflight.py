@@ -29,11 +29,12 @@ CLOCK_PAUSE_MS = 1_000
 def examine(state: State, leased: LeasedJob, now_ms: int, rules: Rules) -> Finding:
     """What to do with a job, given what its request is now."""
     job = leased.job
-    if state.is_terminal or state.dispatch_version != job.dispatch_version or state.wants is None:
+    wants = state.wants
+    if wants is None or state.dispatch_version != job.dispatch_version:
         # The request has ended, was opened again, or is unknown until a person decides: the job is
         # outdated.
         return "ignore"
-    if state.wants == "reconcile":
+    if wants == "reconcile":
         # A look-up changes nothing at the provider, so it can be repeated.
         return "reconcile" if (state.due_at or 0) <= now_ms else "wait"
     if state.due_at is not None and state.due_at > now_ms and not _began(state.due_at, leased):
