@@ -5,6 +5,8 @@ The texts are made up; none is anybody's.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -310,6 +312,24 @@ def test_config_is_shown_without_the_credentials_of_a_url(text, shown):
 def test_a_value_is_hidden_in_every_spelling(spelling):
     left = hide(f"the provider refused {spelling} today", ["Zoë Quixfield"])
     assert not any(part in left.casefold() for part in ("quixfield", "zo%", "zo\\"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        # A word of two letters, which is one of three in lower case.
+        ("sent to mr ßa today", "SSA Ltd"),
+        ("sent to MR. QUIXFIELD today", "Zoë Quixfield"),
+        ("sent to zoë today", "Zoë Quixfield of a firm with a long name"),
+        ("sent to αΐβ today", "Αΐβ Quixfield"),
+        ("sent to the box of ana today", "ana.lima@example.com"),
+        ("sent to fooquixbar, a foo, today", "Foo Quix"),
+    ],
+)
+def test_the_words_of_a_name_are_hidden_in_any_letter_case(text, value):
+    words = {word.casefold() for word in re.findall(r"[^\W_]+", value.partition("@")[0])}
+    left = re.findall(r"[^\W_]+", hide(text, ["xoxb-another-value", value]))
+    assert not words & {word.casefold() for word in left}
 
 
 def test_hiding_leaves_the_rest_of_a_text_and_short_values():

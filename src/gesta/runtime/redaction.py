@@ -8,7 +8,7 @@ import html
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from urllib.parse import quote, quote_plus, unquote_plus
 
@@ -218,7 +218,7 @@ _ENCODED = re.compile(r"[\\%&+]")
 _WORD = re.compile(r"[^\W_]+")
 
 
-def hide(text: str, values: Iterable[str]) -> str:
+def hide(text: str, values: Collection[str]) -> str:
     """The text without these values, in whichever spelling it has them.
 
     Known spellings are cut out: JSON and Python escapes, URL encoding, HTML entities, any letter
@@ -227,24 +227,46 @@ def hide(text: str, values: Iterable[str]) -> str:
     """
     if not text:
         return text
-    wanted, words = [], set[str]()
-    for value in values:
-        words |= name_words(value)
-        # No spelling is shorter than the value.
-        least = NUMBER_LENGTH_MIN if value.isdecimal() else HIDDEN_LENGTH_MIN
-        if least <= len(value) <= len(text):
-            wanted.append(value)
-    if not wanted and not words:
-        # The usual case: a provider's short name of a recipient, beside longer secrets.
-        return text
+    # No spelling is shorter than the value.
+    wanted = [
+        value
+        for value in values
+        if (NUMBER_LENGTH_MIN if value.isdecimal() else HIDDEN_LENGTH_MIN)
+        <= len(value)
+        <= len(text)
+    ]
     # The longest first: a name before its words.
     for spelling in sorted({one for value in wanted for one in _spellings(value)}, key=len)[::-1]:
         if spelling.casefold() in text.casefold():
             text = re.sub(re.escape(spelling), HIDDEN, text, flags=re.IGNORECASE)
-    if words:
+    if words := _shared_words(text, values):
         text = _WORD.sub(lambda word: HIDDEN if word[0].casefold() in words else word[0], text)
+    if not wanted:
+        # The usual case: a provider's short name of a recipient, beside longer secrets.
+        return text
     plain = normalised(text.replace(HIDDEN, " "))
     return HIDDEN if any(normalised(value) in plain for value in wanted) else text
+
+
+def _shared_words(text: str, values: Collection[str]) -> set[str]:
+    """The words of the names among these values, of those that the text may have, too.
+
+    Most values share nothing with the text, and taking a value apart costs much more than that
+    comparison.
+    """
+    found = [
+        folded
+        for word in _WORD.findall(text)
+        if len(folded := word.casefold()) >= HIDDEN_LENGTH_MIN
+    ]
+    words = set[str]()
+    for value in values:
+        folded = value.casefold()
+        for word in found:
+            if word in folded:
+                words |= name_words(value)
+                break
+    return words
 
 
 def normalised(text: str) -> str:
