@@ -19,8 +19,9 @@ UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
 
 
 def id_text(raw: bytes) -> str:
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    # In groups of two bytes from C, of which the outer ones are joined again.
+    text = raw.hex("-", 2)
+    return f"{text[:4]}{text[5:29]}{text[30:34]}{text[35:]}"
 
 
 def id_bytes(text: str) -> bytes:

@@ -469,7 +469,7 @@ async def test_tenants_get_equal_cpu_time_and_not_equal_numbers_of_orders() -> N
         lines.put(order)
     while len(served) < 60:
         for order in lines.take(1, ()):
-            lines.charge(order, 0.05 if order.tenant == "heavy" else 0.005)
+            lines.charge([order], [0.05 if order.tenant == "heavy" else 0.005])
             served.append(order.tenant)
     # Ten times the CPU time for each order, so a tenth of the orders.
     assert 4 <= served.count("heavy") <= 8
@@ -481,13 +481,13 @@ async def test_a_tenant_that_was_idle_has_no_credit() -> None:
         lines.put(order)
     for _ in range(100):
         (order,) = lines.take(1, ())
-        lines.charge(order, 0.01)
+        lines.charge([order], [0.01])
     for order in orders_of("new", 100):
         lines.put(order)
     served = []
     for _ in range(40):
         (order,) = lines.take(1, ())
-        lines.charge(order, 0.01)
+        lines.charge([order], [0.01])
         served.append(order.tenant)
     assert 18 <= served.count("new") <= 22
 
@@ -499,8 +499,28 @@ async def test_orders_that_a_child_returned_are_first_and_cost_nothing() -> None
         lines.put(order)
     taken = lines.take(3, ())
     assert taken == orders[:3]
-    lines.charge(taken[0], 0.001)
+    lines.charge(taken[:1], [0.001])
     lines.put_back(taken[1:])
     lines.put(orders_of("shop", 1)[0])
     assert lines.take(9, ("shop",)) == orders[1:]
     assert [order.tenant for order in lines.take(9, ())] == ["shop"]
+
+
+async def test_orders_charged_together_count_as_if_charged_one_by_one() -> None:
+    seconds = [0.001, 0.004, 0.002, 0.02, 0.03, 0.001]
+
+    async def expected_after(*, together: bool) -> list[float]:
+        lines = FairLines(ManualRuntime())
+        for order in [*orders_of("acme", 3), *orders_of("acme", 2, HEAVY), *orders_of("acme", 1)]:
+            lines.put(order)
+        taken = [one for _ in range(6) for one in lines.take(1, ())]
+        if together:
+            lines.charge(taken, seconds)
+        else:
+            for order, used in zip(taken, seconds, strict=True):
+                lines.charge([order], [used])
+        for order in [*orders_of("acme", 1), *orders_of("acme", 1, HEAVY)]:
+            lines.put(order)
+        return [order.expected for _ in range(2) for order in lines.take(1, ())]
+
+    assert await expected_after(together=True) == await expected_after(together=False)

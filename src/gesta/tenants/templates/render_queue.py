@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import TypeVar
@@ -146,14 +146,23 @@ class FairLines:
                 del self._lines[tenant]
         return batch
 
-    def charge(self, order: Waiting, seconds: float) -> None:
-        """An order that was taken has used this CPU time."""
-        name = order.measured_by
-        before = self._measured.get(name, seconds)
-        remember(self._measured, name, before + SMOOTHING * (seconds - before))
-        self._used[order.tenant] = (
-            self._used.get(order.tenant, self._present) + seconds - order.expected
-        )
+    def charge(self, orders: Sequence[Waiting], seconds: Sequence[float]) -> None:
+        """Orders that were taken have used this CPU time each."""
+        before: Waiting | None = None
+        measured = 0.0
+        for order, used in zip(orders, seconds, strict=False):
+            if before is None or order.template is not before.template:
+                # Once for neighbours of one template: its hash is that of all its parts.
+                if before is not None:
+                    remember(self._measured, before.measured_by, measured)
+                measured = self._measured.get(order.measured_by, used)
+            before = order
+            measured += SMOOTHING * (used - measured)
+            self._used[order.tenant] = (
+                self._used.get(order.tenant, self._present) + used - order.expected
+            )
+        if before is not None:
+            remember(self._measured, before.measured_by, measured)
         if len(self._used) > len(self._lines) + IDLE_KEPT:
             self._used = {tenant: self._used[tenant] for tenant in self._lines}
 
@@ -261,11 +270,10 @@ class RenderQueue:
             child.ask(_packed(batch, child))
             while not is_over:
                 got = await child.answers()
-                for order, answer, seconds in zip(
-                    batch[done:], got.answers, got.seconds, strict=False
-                ):
+                answered = batch[done : done + len(got.answers)]
+                for order, answer in zip(answered, got.answers, strict=False):
                     order.settle(answer)
-                    self._lines.charge(order, seconds)
+                self._lines.charge(answered, got.seconds)
                 done, is_over = done + len(got.answers), got.is_last
             self._lines.put_back(batch[done:])
         except RendererDown as error:
@@ -273,7 +281,7 @@ class RenderQueue:
                 order.settle(error)
         except ChildEnded as ended:
             server.child = None
-            self._lines.charge(batch[done], CPU_SECONDS)
+            self._lines.charge([batch[done]], [CPU_SECONDS])
             self._lost(batch[done:], ended, is_fresh)
         except BaseException:
             # This process is probably stopping; no caller may be left waiting.
