@@ -37,9 +37,14 @@ def reserve(
     # A later time can only come from a clock that was ahead. Callers must not wait for it.
     full_at = min(bucket.full_at, latest + rate.burst * gap_ms)
     times: list[float] = []
-    while True:
-        at = max(opens, full_at - lead_ms)
-        if len(times) == tokens or at > latest:
-            return times, at, Bucket(full_at, bucket.closed_until)
+    at = max(opens, full_at - lead_ms)
+    while len(times) < tokens and at <= latest:
         times.append(at)
-        full_at = max(full_at, at) + gap_ms
+        if at > opens:
+            # The burst is used up: from here on they follow each other. Thousands may do so.
+            full_at += gap_ms
+            at = full_at - lead_ms
+        else:
+            full_at = max(full_at, at) + gap_ms
+            at = max(opens, full_at - lead_ms)
+    return times, at, Bucket(full_at, bucket.closed_until)
