@@ -73,6 +73,12 @@ class FlowCounts:
         self.buckets[bisect_left(LATENCY_BUCKETS_MS, latency_ms)] += 1
 
 
+class _CountsOfFlows(dict[str, FlowCounts]):
+    def __missing__(self, flow: str) -> FlowCounts:
+        counts = self[flow] = FlowCounts()
+        return counts
+
+
 class SubscriptionCounts:
     __slots__ = ("failed", "handled", "in_a_row")
 
@@ -134,7 +140,9 @@ class Metrics(Collector):
     """Every metric of an engine. No tenant and no request in a label."""
 
     def __init__(self) -> None:
-        self._flows: dict[str, FlowCounts] = {}
+        self._flows = _CountsOfFlows()
+        #: The counts of a flow; asked for each attempt, so it is the look-up itself.
+        self.of = self._flows.__getitem__
         self._subscriptions: dict[str, SubscriptionCounts] = {}
         #: (flow, status, reason) → requests that came into the status.
         self.transitions: dict[tuple[str, str, str], int] = {}
@@ -151,12 +159,6 @@ class Metrics(Collector):
         self.queue_alarms: dict[tuple[str, str], int] = {}
         #: None in a process that does not run the sweeper.
         self.store: StoreGauges | None = None
-
-    def of(self, flow: str) -> FlowCounts:
-        counts = self._flows.get(flow)
-        if counts is None:
-            counts = self._flows[flow] = FlowCounts()
-        return counts
 
     def subscription(self, name: str) -> SubscriptionCounts:
         return self._subscriptions.setdefault(name, SubscriptionCounts())

@@ -281,7 +281,9 @@ class Attempts:
         if not isinstance(outcome, Done):
             facts |= await self._texts(run)
         applied = await self._record(run, outcome, settle, called=run.obstacle is None, facts=facts)
-        self._report(run, outcome, applied, latency_ms)
+        is_logged = self._telemetry.attempt_ended(run.flow, outcome, latency_ms)
+        if is_logged or not applied.events:
+            self._report(run, outcome, applied, latency_ms if is_logged else None)
 
     async def begin_all(self, runs: Sequence[Running]) -> None:
         """Journal the calls of a batch in one write. `run` makes them.
@@ -629,19 +631,19 @@ class Attempts:
             )
         return self._apply(run, command, settle)
 
-    def _report(self, run: Running, outcome: Outcome, applied: Applied, latency_ms: float) -> None:
-        """Metrics and log lines of a recorded attempt."""
-        telemetry, flow = self._telemetry, run.flow
-        is_logged = telemetry.attempt_ended(flow, outcome, latency_ms)
-        if applied.events and not is_logged:
-            return
-        line = run.log_context
-        if is_logged:
+    def _report(
+        self, run: Running, outcome: Outcome, applied: Applied, latency_ms: float | None
+    ) -> None:
+        """The log lines of a recorded attempt. `latency_ms`: None if the attempt itself is not
+        logged.
+        """
+        telemetry, line = self._telemetry, run.log_context
+        if latency_ms is not None:
             telemetry.log_attempt(line, outcome, attempts=run.number, latency_ms=latency_ms)
         if not isinstance(outcome, Done) and outcome.reason == "unexpected_error":
             telemetry.executor_raised(line, clear_text(outcome.detail), run.error)
         if not applied.events:
-            telemetry.late_outcome(line, flow.name)
+            telemetry.late_outcome(line, run.flow.name)
 
     def _apply(
         self, run: Running, command: Command, settle: Settle

@@ -96,7 +96,7 @@ def _release(state: State, *_: object) -> list[e.Event]:
 def _record(
     state: State, command: RecordOutcome, rules: Rules, operation: Operation
 ) -> list[e.Event]:
-    if command.operation not in (None, operation.name):
+    if command.operation != operation.name and command.operation is not None:
         # The next operation is open, so the success of this one is already recorded.
         return []
     if isinstance(command.outcome, Done):
