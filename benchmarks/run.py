@@ -208,6 +208,8 @@ class Run:
             mark = await check.mark(engine, subject)
             load = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
             yield load
+        # The next one that is measured shares its cores with nothing that is left of this one.
+        await self._store.rest()
         self.parts.append(check.Part(settings, mark, load.ids, expected, subject.effects()))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,8 +44,9 @@ class BenchStore:
     folder: Path
     is_here: bool
     chosen: ChosenStore
-    #: The servers of `another`.
-    servers: AsyncExitStack
+    #: Closes the servers of `another`.
+    exits: AsyncExitStack
+    valkeys: list[ValkeyServer] = field(default_factory=list)
 
     async def another(self, name: str) -> Settings:
         """Those of one more store, as fresh as this one was, where that is a file of our own, or
@@ -56,10 +57,15 @@ class BenchStore:
             return replace(self.settings, url=file_url(self.folder / f"{name}.db"))
         if self.chosen != ChosenStore(POSTGRESQL, REDIS, REDIS):
             return self.settings
-        server = ValkeyServer(durable=True, below=self.folder)
-        valkey = (await self.servers.enter_async_context(server)).url
+        server = await self.exits.enter_async_context(ValkeyServer(durable=True, below=self.folder))
+        self.valkeys.append(server)
         url = with_schema(self.settings.url, f"bench_{name.replace('-', '_')}")
-        return replace(self.settings, url=url, queue_url=valkey, views_url=valkey)
+        return replace(self.settings, url=url, queue_url=server.url, views_url=server.url)
+
+    async def rest(self) -> None:
+        """Wait until the Valkey servers do nothing more in the background."""
+        for server in self.valkeys:
+            await server.rest()
 
     async def raw(self, requests: int, batch: int, history: int) -> RawRun:
         """The bare loop in a process of its own."""
@@ -98,5 +104,5 @@ async def bench_store(chosen: ChosenStore, folder: Path) -> AsyncIterator[BenchS
             )
         else:
             settings = process_settings.load(trial.urls)
-        async with AsyncExitStack() as servers:
-            yield BenchStore(settings, folder, trial.is_here, chosen, servers)
+        async with AsyncExitStack() as exits:
+            yield BenchStore(settings, folder, trial.is_here, chosen, exits)

@@ -49,6 +49,7 @@ async def test_each_part_of_a_run_has_a_valkey_of_its_own_as_each_run_of_the_pee
     chosen = ChosenStore(POSTGRESQL, REDIS, REDIS)
     async with bench_store(chosen, tmp_path) as store:
         parts = [await store.another(name) for name in ("light", "round-0", "round-1")]
+        await store.rest()
         for part in parts:
             assert part.queue_url == part.views_url
             async with Engine(settings=part, flows=[PLAIN.flow]) as engine:

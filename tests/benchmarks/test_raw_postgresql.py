@@ -114,7 +114,7 @@ async def test_the_bench_runs_it_in_a_process_of_its_own_and_it_leaves_nothing_b
 ):
     settings = Settings(url=f"{server.url}?schema=shop&pool=3")
     chosen = ChosenStore(settings.url)
-    store = BenchStore(settings, tmp_path, is_here=True, chosen=chosen, servers=AsyncExitStack())
+    store = BenchStore(settings, tmp_path, is_here=True, chosen=chosen, exits=AsyncExitStack())
     run = await store.raw(20, 10, 15)
     assert run.requests_per_second > 0
     assert run.store == store.name(run)

@@ -55,9 +55,13 @@ class ValkeyServer(ServerProcess):
 
         Waits for a rewrite of the log, which could be copied only in part.
         """
+        await self.rest()
+        shutil.copytree(Path(self._folder, "appendonlydir"), target)
+
+    async def rest(self) -> None:
+        """Wait until no rewrite of the log is under way."""
         while "aof_rewrite_in_progress:0" not in self.command("INFO", "persistence"):
             await sleep(self._runtime, 0.01)
-        shutil.copytree(Path(self._folder, "appendonlydir"), target)
 
     def restore_data(self, source: Path) -> None:
         """Replace the data of a server that is not running."""
