@@ -45,6 +45,8 @@ class _Waiting(NamedTuple):
     view: View
     first: int
     since: float
+    #: Whether the request waits for its execution to end.
+    is_open: bool
 
 
 class ViewWriter:
@@ -99,11 +101,13 @@ class ViewWriter:
         self._moves, self._reached = fold.moves, fold.reached
         now = self._runtime.monotonic()
         for view, first in zip(fold.views, fold.firsts, strict=True):
-            key = key_of(view.state)
+            key, is_open = key_of(view.state), view.state.wants == "execute"
             before = self._waiting.get(key)
             # The order of the first events stays.
             self._waiting[key] = (
-                _Waiting(view, first, now) if before is None else before._replace(view=view)
+                _Waiting(view, first, now, is_open)
+                if before is None
+                else _Waiting(view, before.first, before.since, is_open)
             )
         self._news.set()
         if self._task is None:
@@ -165,8 +169,8 @@ class ViewWriter:
         chosen: dict[Key, View] = {}
         waits = BUSY <= len(self._waiting) <= HELD_MAX and not self._is_flushing
         old = self._runtime.monotonic() - HOLD_SECONDS
-        for key, (view, _, since) in self._waiting.items():
-            if not waits or since <= old or view.state.wants != "execute":
+        for key, (view, _, since, is_open) in self._waiting.items():
+            if not (waits and is_open) or since <= old:
                 chosen[key] = view
                 if len(chosen) >= BATCH:
                     break

@@ -213,13 +213,13 @@ class RedisReadModel:
         marks = _pack([text for name in names for text in (name, mark)])
         calls = []
         for shard, states in by_shard.items():
-            flows = {_pair(state.tenant, state.flow) for state in states}
+            flows = [_pair(*one) for one in {(state.tenant, state.flow) for state in states}]
             calls.append(
                 Call(
                     script("index_views"),
                     [*shard[:5], shard.written],
                     [
-                        _pack(list(flows)),
+                        _pack(flows),
                         _flat([_index_row(one) for one in states if not one.is_terminal]),
                         _flat([(_member(one), one.version) for one in states if one.is_terminal]),
                         marks,
@@ -593,7 +593,7 @@ def _row(view: View, before: View | None) -> tuple[Any, ...]:
         state.status,
         state.updated_at,
         # Also where the operation opened and ended since the last write.
-        state.dispatch_version if state.wants or state.attempts else 0,
+        state.dispatch_version if state.attempts or state.wants else 0,
         state.is_terminal,
         _encode(state).decode(),
         0 if before is None or is_whole else before.state.version,
