@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from uuid import UUID
 
 from gesta.domain.ids import id_text
 from gesta.runtime.clock import (
@@ -98,6 +99,7 @@ def test_ids_increase_even_inside_one_millisecond_and_when_the_clock_goes_back()
     made += [ids.new() for _ in range(10)]
     assert made == sorted(made)
     assert len(set(made)) == 5_010
+    assert {UUID(one).version for one in made} == {7}
 
 
 def test_ids_are_uuids_of_version_7_that_begin_with_the_time():

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from io import BytesIO
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -107,11 +108,15 @@ class Ids:
         self._last = 0
 
     def new_bytes(self) -> bytes:
-        # 48 bits of time and 12 bits of sequence are one number, so an id never sorts before an
-        # earlier one.
-        now = self._runtime.now_ms() << 12
-        self._last = last = now if now > self._last else self._last + 1
-        head = (last >> 12) << 16 | 0x7000 | last & 0xFFF
+        # 48 bits of time, the version and 12 bits of sequence are one number, so an id never sorts
+        # before an earlier one.
+        head = self._runtime.now_ms() << 16 | 0x7000
+        if head <= self._last:
+            head = self._last + 1
+            if head & 0x8000:
+                # The sequence of a millisecond has ended: the first id of the next one.
+                head += 0xF000
+        self._last = head
         tail = self._runtime.random_bytes(8)
         return head.to_bytes(8, "big") + _VARIANT[tail[0]] + tail[1:]
 
@@ -256,7 +261,7 @@ class SystemRuntime:
     """The real clock, randomness and threads."""
 
     def __init__(self) -> None:
-        self._pool, self._offset = b"", 0
+        self._pool = BytesIO()
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -267,10 +272,11 @@ class SystemRuntime:
 
     def random_bytes(self, count: int) -> bytes:
         # One system call for many ids: os.urandom costs more than the rest of making one.
-        if self._offset + count > len(self._pool):
-            self._pool, self._offset = os.urandom(max(4096, count)), 0
-        self._offset += count
-        return self._pool[self._offset - count : self._offset]
+        found = self._pool.read(count)
+        if len(found) < count:
+            self._pool = BytesIO(os.urandom(max(4096, count)))
+            found = self._pool.read(count)
+        return found
 
     def call_later(self, seconds: float, callback: Callable[..., None], *args: Any) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, callback, *args)

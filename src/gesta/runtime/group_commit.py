@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from gesta.errors import Fenced
 from gesta.runtime.clock import spawn
@@ -81,16 +81,16 @@ class GroupCommit(Generic[I, O]):
         self._waiting: list[tuple[I, asyncio.Future[O] | _Place[O], int]] = []
         self._weight = 0
         self._at_once, self._writers = at_once, set[asyncio.Task[None]]()
-        #: Whether one has started and not yet taken a batch.
-        self._is_starting = False
-        #: That of the writers. Asking for it costs more than the rest of `add`.
-        self._loop: asyncio.AbstractEventLoop | None = None
+        #: Whether no writer is about to take what waits, and another one may start.
+        self._needs_writer = True
+        #: Of the loop of the writers. Asking for that costs more than the rest of `add`.
+        self._new_future: Callable[[], asyncio.Future[Any]]
 
     def add(self, item: I, weight: int = 0) -> asyncio.Future[O]:
         """`weight`: the size of the item in bytes, where items can be large."""
-        self._start_writer()
-        assert self._loop is not None
-        future: asyncio.Future[O] = self._loop.create_future()
+        if self._needs_writer:
+            self._start_writer()
+        future: asyncio.Future[O] = self._new_future()
         self._waiting.append((item, future, weight))
         self._weight += weight
         return future
@@ -100,30 +100,32 @@ class GroupCommit(Generic[I, O]):
 
         They may be written in several batches. After an error, some of them may have been written.
         """
-        self._start_writer()
+        if self._needs_writer:
+            self._start_writer()
         together: _Together[O] = _Together(len(items))
         self._waiting += [(item, _Place(together, n), 0) for n, item in enumerate(items)]
         return together.future
 
     def _start_writer(self) -> None:
-        if not self._is_starting and len(self._writers) < self._at_once:
-            self._is_starting, self._loop = True, asyncio.get_running_loop()
-            # The task starts after all callers that are ready in this turn of the loop.
-            self._writers.add(spawn(self._write_all(), self._name))
+        self._needs_writer = False
+        self._new_future = asyncio.get_running_loop().create_future
+        # The task starts after all callers that are ready in this turn of the loop.
+        self._writers.add(spawn(self._write_all(), self._name))
 
     async def _write_all(self) -> None:
         try:
             while self._waiting:
                 count = self._fitting()
                 batch, self._waiting = self._waiting[:count], self._waiting[count:]
-                self._last = len(batch)
-                self._weight -= sum([weight for _, _, weight in batch])
-                self._is_starting = False
-                if self._waiting:
+                items, futures, weights = zip(*batch, strict=True)
+                self._last = len(items)
+                self._weight -= sum(weights)
+                self._needs_writer = len(self._writers) < self._at_once
+                if self._waiting and self._needs_writer:
                     self._start_writer()
-                await self._write_batch(batch)
+                await self._write_batch(items, futures)
         finally:
-            self._is_starting = False
+            self._needs_writer = True
             if (task := asyncio.current_task()) is not None:
                 self._writers.discard(task)
             # Items are left only if this task was cancelled: no other task may write them.
@@ -140,23 +142,25 @@ class GroupCommit(Generic[I, O]):
         weights = accumulate(weight for _, _, weight in self._waiting[:limit])
         return max(1, sum(weight <= WEIGHT_MAX for weight in weights))
 
-    async def _write_batch(self, batch: list[tuple[I, asyncio.Future[O] | _Place[O], int]]) -> None:
+    async def _write_batch(
+        self, items: Sequence[I], futures: Sequence[asyncio.Future[O] | _Place[O]]
+    ) -> None:
         try:
-            answers = await self._write([item for item, _, _ in batch])
-            for (_, future, _), answer in zip(batch, answers, strict=True):
+            answers = await self._write(list(items))
+            for future, answer in zip(futures, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
         except Exception as error:  # noqa: BLE001 -- passed to all callers
-            if isinstance(error, Fenced) and error.tenant is not None and len(batch) > 1:
+            if isinstance(error, Fenced) and error.tenant is not None and len(items) > 1:
                 # One tenant has left, and nothing was written: the others must not be refused for
                 # it.
-                for one in batch:
-                    await self._write_batch([one])
+                for item, future in zip(items, futures, strict=True):
+                    await self._write_batch([item], [future])
                 return
-            for _, future, _ in batch:
+            for future in futures:
                 if not future.done():
                     future.set_exception(error)
         except BaseException:
-            for _, future, _ in batch:
+            for future in futures:
                 future.cancel()
             raise
