@@ -332,9 +332,11 @@ class Engine:
         only if it commits. A `test` reaches only the sandbox, and its keys are separate from live
         ones.
         """
-        if not TAKEN.issuperset(given):
-            raise TypeError(f"submit() takes {', '.join(sorted(TAKEN))} and within")
-        options = Options(**given) if given else NO_OPTIONS
+        options = NO_OPTIONS
+        if given:
+            if not TAKEN.issuperset(given):
+                raise TypeError(f"submit() takes {', '.join(sorted(TAKEN))} and within")
+            options = Options(**given)
         if within is not None:
             stores = self.pipeline.environment.stores
             if stores.outbox is None:

@@ -46,29 +46,30 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
     """What to append for a draft, with its payload as it is `stored`."""
     flow, options, raw_id, request_id = draft.flow, draft.options, draft.raw_id, draft.request_id
+    name, tenant, key = flow.name, options.tenant, options.key
     ttl = flow.ttl_seconds if options.ttl is None else options.ttl.total_seconds()
     deliver_at, (operation, facts) = options.deliver_at, draft.opening or NO_OPENING
     # By position, as for all values that every request needs: keywords would cost more than the
     # value itself.
     command = Create(
         request_id,
-        flow.name,
+        name,
         stored,
         draft.at,
-        None if options.key is None else scrubbed_name(options.key),
+        None if key is None else scrubbed_name(key),
         None if deliver_at is None else round(deliver_at.timestamp() * 1000),
         None if ttl is None else round(ttl * 1000),
         options.priority,
         options.test,
         flow.is_external,
-        draft.is_own and options.key == request_id,
+        draft.is_own and key == request_id,
         operation,
         facts,
     )
     correlation_id, causation_id = options.correlation_id, options.causation_id
     meta = Meta(
-        options.tenant,
-        flow.name,
+        tenant,
+        name,
         request_id,
         draft.at,
         request_id if correlation_id is None else scrubbed_name(correlation_id),
@@ -76,20 +77,16 @@ def first_append(draft: Draft, stored: bytes, identity: KeyedDigests) -> Append:
         options.source,
         options.actor,
     )
-    stored_meta, name_of = encode(meta), event_types(flow.name).name_of
-    events = [
-        NewEvent(
-            event_id(raw_id, n),
-            name_of[type(event)],
-            encode(event),
-            stored_meta,
-            Known(event, meta),
-        )
-        for n, event in enumerate(flow.lifecycle.decide(None, command, flow.rules))
-    ]
-    stream = request_stream(flow.name, options.tenant, request_id)
-    claim = None if options.key is None else _claim(draft, options.key, identity)
-    return Append(stream, 0, tuple(events), claim, draft.event)
+    (event,) = flow.lifecycle.decide(None, command, flow.rules)
+    new = NewEvent(
+        event_id(raw_id, 0),
+        event_types(name).name_of[type(event)],
+        encode(event),
+        encode(meta),
+        Known(event, meta),
+    )
+    claim = None if key is None else _claim(draft, key, identity)
+    return Append(request_stream(name, tenant, request_id), 0, (new,), claim, draft.event)
 
 
 def with_end(append: Append, command: Command, at_ms: int) -> Append:

@@ -19,6 +19,11 @@ from gesta.tenants.templates.templates import Templates
 TENANTS_KEPT = 1_000
 
 
+def may_warn(flow: Flow) -> bool:
+    """Whether something other than a pause may be a warning for a request of this flow."""
+    return flow.credential is not None or flow.url is not None
+
+
 class FlowChecks:
     def __init__(
         self,
@@ -48,10 +53,10 @@ class FlowChecks:
         await self._config.refresh(tenant)
         return dict(await flow.check(payload, *self._of(tenant)))
 
-    def may_warn(self, flow: Flow) -> bool:
-        return (
-            flow.credential is not None or flow.url is not None or not self._config.pauses.is_empty
-        )
+    @property
+    def has_pauses(self) -> bool:
+        """Whether any pause is in force, which may concern a request of any flow."""
+        return not self._config.pauses.is_empty
 
     async def warnings(
         self, flow: Flow, payload: Payload, tenant: str, *, test: bool

@@ -21,7 +21,7 @@ from gesta.flows.validation import TOO_DEEP, decode_fields
 from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import PART, BatchThrottle
 from gesta.intake.first_event import Draft, ends_of, first_append, with_end
-from gesta.intake.flow_checks import FlowChecks
+from gesta.intake.flow_checks import FlowChecks, may_warn
 from gesta.intake.payload_type import PAYLOAD_BYTES_MAX, PayloadType
 from gesta.intake.submit_options import NO_OPTIONS, Options
 from gesta.ports.event_store import (
@@ -107,6 +107,10 @@ class Intake:
         self._log, self._admission, self._batch_throttle = log, admission, batch_throttle
         self._checks = checks
         self._kinds = {flow.payload: PayloadType.of(flow) for flow in flows.values()}
+        #: Of the flows for which only a pause is a warning.
+        self._unchecked = {
+            flow.payload for flow in flows.values() if flow.check is None and not may_warn(flow)
+        }
         self._plans = {
             kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None
         }
@@ -125,7 +129,11 @@ class Intake:
         `event`: the claim on the id of the inbound event that leads to it. Raises AboutAnother if
         an event with this id was about another thing.
         """
-        draft = await self._checked(payload, options, event)
+        draft = (
+            await self._checked(payload, options, event)
+            if self._has_checks(payload)
+            else self._draft(payload, options, event)
+        )
         if not self._admission.is_open:
             await self._admission.ask()
         if self._plans and draft.flow.name in self._plans:
@@ -171,7 +179,11 @@ class Intake:
         """
         drafts = []
         for number, (payload, options) in enumerate(requests, start=1):
-            drafts.append(await self._checked(payload, options))
+            drafts.append(
+                await self._checked(payload, options)
+                if self._has_checks(payload)
+                else self._draft(payload, options)
+            )
             if number % TURN == 0:
                 await turn()
         return await self._accept_all(drafts)
@@ -243,6 +255,10 @@ class Intake:
             raise UnknownFlow(what, name=name, known=self._flows)
         return kind
 
+    def _has_checks(self, payload: Payload) -> bool:
+        """Whether `_checked` looks for more than `_draft`. Most requests need no coroutine more."""
+        return type(payload) not in self._unchecked or self._checks.has_pauses
+
     async def _checked(
         self, payload: Payload, options: Options, event: Claim | None = None
     ) -> Draft:
@@ -256,7 +272,7 @@ class Intake:
         flow, tenant = draft.flow, options.tenant
         if flow.check is not None and (errors := await self._checks.errors(flow, payload, tenant)):
             raise InvalidRequest(flow.name, errors)
-        if self._checks.may_warn(flow):
+        if self._checks.has_pauses or may_warn(flow):
             warnings = await self._checks.warnings(flow, payload, tenant, test=options.test)
             return replace(draft, warnings=warnings) if warnings else draft
         return draft
@@ -267,16 +283,18 @@ class Intake:
             self._batch_throttle.saw(options.tenant)
         body, about = kind.validated(payload, options)
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
-        own: str | None = None
-        if kind.flow.request_id is not None:
+        flow, own = kind.flow, None
+        if flow.request_id is not None:
             own, options = kind.own_id(payload, options)
-        opening = None if kind.flow.opens is None else kind.flow.opens(payload)
-        # The own id of a test is only its key: it must not take the id of the live request.
-        is_own = own is not None and not options.test
-        request_id = own if own is not None and is_own else id_text(raw_id)
-        return Draft(
-            kind.flow, body, options, at, raw_id, request_id, about, is_own, (), opening, event
-        )
+        opening = None if flow.opens is None else flow.opens(payload)
+        if own is None or options.test:
+            # The own id of a test is only its key: it must not take the id of the live request.
+            own, is_own = id_text(raw_id), False
+        else:
+            is_own = True
+        # By position, as for all values that every request needs: keywords would cost more than
+        # the value itself.
+        return Draft(flow, body, options, at, raw_id, own, about, is_own, (), opening, event)
 
     async def _draft_of(self, row: Raw) -> Draft | Invalid:
         """As `_checked`, of a row of the outbox."""
@@ -394,6 +412,8 @@ def _accepted(
 
 
 def _answer(verdict: AppendVerdict, append: Append, draft: Draft) -> Accepted:
+    if type(verdict) is Appended:
+        return _accepted(draft, draft.request_id, "created")
     key = draft.options.key
     if isinstance(verdict, Claimed):
         assert append.claim is not None
@@ -404,12 +424,10 @@ def _answer(verdict: AppendVerdict, append: Append, draft: Draft) -> Accepted:
         return _accepted(draft, holder, "duplicate")
     if isinstance(verdict, LeadsElsewhere):
         raise AboutAnother
-    if isinstance(verdict, Stale):
-        # The caller's own id is already the id of a request that was created without it.
-        raise Conflict(draft.request_id, draft.request_id, shown=draft.request_id)
-    # Our own ids are new by construction, so the only other verdict is Appended.
-    assert isinstance(verdict, Appended), verdict
-    return _accepted(draft, draft.request_id, "created")
+    # Our own ids are new by construction: the caller's own id is already the id of a request that
+    # was created without it.
+    assert isinstance(verdict, Stale), verdict
+    raise Conflict(draft.request_id, draft.request_id, shown=draft.request_id)
 
 
 def _verdict_or_conflict(
