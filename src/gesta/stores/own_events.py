@@ -51,16 +51,14 @@ class OwnEvents:
         kept = self._kept
         return [kept.get(event.position, event) for event in events] if kept else events
 
-    def add_projected(self, appends: Sequence[Append], first: int) -> None:
+    def add_projected(self, appends: Sequence[Append], first: int, last: int) -> None:
         """As `add`, for events that are projected already: kept only if another follower, such as a
-        subscription, has read up to them.
+        subscription, has read up to them. `last`: the position of the last event.
         """
         if self._asked >= first - 1:
             self.add(appends, first)
         else:
-            self._newest = max(
-                self._newest, first + sum([len(append.events) for append in appends]) - 1
-            )
+            self._newest = max(self._newest, last)
 
     def add(self, appends: Sequence[Append], first: int) -> None:
         """Call after the commit of these appends; `first` is the position of their first event."""

@@ -47,13 +47,15 @@ class RecentViews:
             # Another projector runs and may have written newer views.
             self.forget()
             return
+        size, all_newer = self._bytes, saved.all_newer
         for view in views:
             state = view.state
             if (before := kept.pop(state.id, None)) is not None:
-                self._bytes -= len(before.payload)
-            if saved.all_newer and not state.is_terminal:
+                size -= len(before.payload)
+            if all_newer and not state.is_terminal:
                 kept[state.id] = view
-                self._bytes += len(view.payload)
+                size += len(view.payload)
+        self._bytes = size
         while len(kept) > LENGTH or self._bytes > BYTES:
             # Half of them: finding the oldest entry of a dict is slow after many deletions.
             for request_id in list(islice(kept, (len(kept) + 1) // 2)):

@@ -111,16 +111,17 @@ class PostgresqlEventStore:
         self._own.forget()
 
     def committed(
-        self, appends: Sequence[Append], first: int | None, *, is_projected: bool = False
+        self, appends: Sequence[Append], first: int | None, *, projected_to: int | None = None
     ) -> None:
         """Call after the commit: keeps the events for followers and wakes them.
 
-        `first`: the position of the first event; None: some appends were refused.
+        `first`: the position of the first event; None: some appends were refused. `projected_to`:
+        the position of the last event, if they are projected already.
         """
         if first is None:
             self._own.forget()
-        elif is_projected:
-            self._own.add_projected(appends, first)
+        elif projected_to is not None:
+            self._own.add_projected(appends, first, projected_to)
         else:
             self._own.add(appends, first)
         self._appended.set()

@@ -177,9 +177,8 @@ class PostgresqlTransactions:
         )
         recordings = recordings_of(entries, row)
         first = row["first_position"]
-        self._events.committed(appends, first, is_projected=row["projected"])
         if row["projected"]:
-            projection.reached = first + sum(len(append.events) for append in appends) - 1
+            projection.reached = first + sum([len(append.events) for append in appends]) - 1
             self._views.committed(
                 projection.views,
                 Saved(moved=True, all_newer=row["written"] == len(projection.views)),
@@ -189,6 +188,7 @@ class PostgresqlTransactions:
                     [LeasedJob(job, free_slots.token, 1, now) for job in jobs],
                     row["renewed"],
                 )
+        self._events.committed(appends, first, projected_to=projection.reached)
         if row["projected"] and jobs and free_slots is None:
             self._queue.wake()
         self._wake_for(entries)

@@ -25,12 +25,13 @@ from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 
 class Written(NamedTuple):
-    """What an append step did. `first` is the position of its first event; None: the events are not
-    in one sequence.
+    """What an append step did. `first` is the position of its first event, and `size` the number of
+    its events; None: the events are not in one sequence.
     """
 
     verdicts: list[AppendVerdict]
     first: int | None
+    size: int = 0
 
 
 class SqliteEventStore:
@@ -95,7 +96,7 @@ class SqliteEventStore:
         if written.first is None:
             self._own.forget()
         elif is_projected:
-            self._own.add_projected(appends, written.first)
+            self._own.add_projected(appends, written.first, written.first + written.size - 1)
         else:
             self._own.add(appends, written.first)
         self._appended.set()
@@ -156,14 +157,9 @@ def attempt_all(
     `also` is refused, or one of `firsts` is claimed already.
     """
     db.execute("savepoint attempting")
-    written = None
-    if _append_all(db, appends, firsts):
-        count = sum([len(append.events) for append in appends])
-        first = db.last_insert_rowid() - count + 1
-        if also():
-            written = Written(
-                [Appended(append.expected + len(append.events)) for append in appends], first
-            )
+    written = _append_all(db, appends, firsts)
+    if written is not None and not also():
+        written = None
     if written is None:
         db.execute("rollback to attempting")
     db.execute("release attempting")
@@ -191,41 +187,45 @@ def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, Append
     return refused
 
 
-def _append_all(db: apsw.Connection, appends: Sequence[Append], firsts: Sequence[Claim]) -> bool:
+def _append_all(
+    db: apsw.Connection, appends: Sequence[Append], firsts: Sequence[Claim]
+) -> Written | None:
+    """None if one is refused; some may have been written then."""
     claims = [(one.name, id_bytes(one.request_id), one.content) for one in firsts]
     opening: list[Any] = []
     continuing: list[Any] = []
+    verdicts: list[AppendVerdict] = []
     for append in appends:
-        if append.claim is not None:
-            claims.append(
-                (append.claim.name, id_bytes(append.claim.request_id), append.claim.content)
-            )
-        version = expected = append.expected
-        for event in append.events:
-            version += 1
-            if append.expected == 0:
-                opening += (append.stream, version, event.id, event.type, event.data, event.meta)
-            else:
+        claim, stream, version = append.claim, append.stream, append.expected
+        if claim is not None:
+            claims.append((claim.name, id_bytes(claim.request_id), claim.content))
+        if version == 0:
+            for event in append.events:
+                version += 1
+                opening += (stream, version, event.id, event.type, event.data, event.meta)
+        else:
+            expected = version
+            for event in append.events:
+                version += 1
                 continuing += (
-                    append.stream,
-                    version,
-                    event.id,
-                    event.type,
-                    event.data,
-                    event.meta,
+                    *(stream, version, event.id, event.type, event.data, event.meta),
                     expected,
                 )
                 expected = 0
+        verdicts.append(Appended(version))
     if opening and continuing:
         # Positions must follow the order of the appends, which two statements would break.
-        return False
+        return None
     # Keys are random; in order, neighbours share a page.
     claims.sort()
-    return (
-        run_many(db, "claim_keys", 3, [value for claim in claims for value in claim]) == len(claims)
-        and run_many(db, "open_streams", 6, opening) * 6 == len(opening)
-        and run_many(db, "continue_streams", 7, continuing) * 7 == len(continuing)
-    )
+    count = len(opening) // 6 + len(continuing) // 7
+    if (
+        run_many(db, "claim_keys", 3, [value for claim in claims for value in claim]) != len(claims)
+        or run_many(db, "open_streams", 6, opening) * 6 != len(opening)
+        or run_many(db, "continue_streams", 7, continuing) * 7 != len(continuing)
+    ):
+        return None
+    return Written(verdicts, db.last_insert_rowid() - count + 1, count)
 
 
 def append_one(db: apsw.Connection, append: Append) -> AppendVerdict:

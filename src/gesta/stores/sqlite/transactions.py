@@ -44,7 +44,7 @@ class SqliteTransactions:
         def append(db: apsw.Connection) -> tuple[Written, Saved | None, list[LeasedJob]]:
             written = append_step(db, appends)
             # The clock is read under the lock: waiting for the lock must not shorten a lease.
-            return written, *_project_inline(db, appends, written, projection, self._queue.now_ms())
+            return written, *_project_inline(db, written, projection, self._queue.now_ms())
 
         writing = self._database.write(append, durable=True, size=len(appends))
         if projection.free_slots is None:
@@ -77,7 +77,7 @@ class SqliteTransactions:
     ) -> None:
         self._events.committed(appends, written, is_projected=saved is not None)
         if projection is not None and saved is not None and written.first is not None:
-            projection.reached = written.first + sum(len(append.events) for append in appends) - 1
+            projection.reached = written.first + written.size - 1
             self._views.recent.committed(projection.views, saved)
 
     async def project(
@@ -125,7 +125,7 @@ class SqliteTransactions:
 
         def record(db: apsw.Connection) -> tuple[list[Recording], Written, Saved | None]:
             recordings, written = _record_step(db, entries, appends, now)
-            saved, _ = _project_inline(db, appends, written, projection, now)
+            saved, _ = _project_inline(db, written, projection, now)
             return recordings, written, saved
 
         recordings, written, saved = await self._database.write(
@@ -141,21 +141,15 @@ class SqliteTransactions:
 
 
 def _project_inline(
-    db: apsw.Connection,
-    appends: Sequence[Append],
-    written: Written,
-    projection: Projection | None,
-    now_ms: int,
+    db: apsw.Connection, written: Written, projection: Projection | None, now_ms: int
 ) -> tuple[Saved | None, list[LeasedJob]]:
     """Project if every event was written by this step and the checkpoints are right before the
     first; otherwise None, and nothing is written.
     """
     if projection is None or written.first is None:
         return None, []
-    count = sum(len(append.events) for append in appends)
-    saved = save_step(
-        db, projection.views, (), projection.moves(written.first - 1, written.first + count - 1)
-    )
+    moves = projection.moves(written.first - 1, written.first + written.size - 1)
+    saved = save_step(db, projection.views, (), moves)
     if not saved.moved:
         return None, []
     return saved, put_eager(
@@ -178,10 +172,11 @@ def _record_step(
                 Recording(verdict, None if settlement is None else "done")
                 for verdict, settlement in zip(written.verdicts, settlements, strict=True)
             ], written
-    before, count = _end(db), sum(len(append.events) for append in appends)
+    before, count = _end(db), sum([len(append.events) for append in appends])
     recordings = [_record_one(db, entry, now_ms) for entry in entries]
     # If all were written now, their events are in the order of the entries, too.
-    return recordings, Written([], before + 1 if count and _end(db) - before == count else None)
+    first = before + 1 if count and _end(db) - before == count else None
+    return recordings, Written([], first, count)
 
 
 def _end(db: apsw.Connection) -> int:
@@ -208,7 +203,9 @@ def _remove_step(
 
 
 def _ack_all(db: apsw.Connection, acks: Sequence[Ack]) -> bool:
-    flat: list[Any] = [value for one in acks for value in (one.job_id, one.token)]
+    flat: list[Any] = []
+    for one in acks:
+        flat += (one.job_id, one.token)
     return run_many(db, "ack_jobs", 2, flat) == len(acks)
 
 
