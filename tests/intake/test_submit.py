@@ -21,6 +21,7 @@ from gesta import (
     flow,
 )
 from gesta.errors import StoreFull, UnknownFlow
+from gesta.flows.validation import NESTING_MAX, is_too_deep
 from tests.world import (
     FLOW,
     URL,
@@ -83,6 +84,16 @@ async def test_a_payload_that_is_nested_too_deeply_or_holds_itself_is_refused(ge
     while deep:
         # Level by level: to let go of all of them at once takes as deep a stack.
         deep = deep["x"]
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"x":', b"}")])
+def test_lists_and_objects_count_alike_as_nested(opening: bytes, closing: bytes) -> None:
+    def nested(depth: int) -> bytes:
+        return opening * depth + b"1" + closing * depth
+
+    assert not any(is_too_deep(nested(depth)) for depth in (0, 1, 2, NESTING_MAX))
+    assert is_too_deep(nested(NESTING_MAX + 1))
+    assert not is_too_deep(b'{"x":"' + opening[:1] * (NESTING_MAX + 1) + b'"}')
 
 
 async def test_created_carries_what_was_asked_and_who_asked(gesta):

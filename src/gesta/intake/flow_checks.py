@@ -34,6 +34,8 @@ class FlowChecks:
         guard: PrivateAddressGuard | None,
     ) -> None:
         """`executed`: the flows that a worker of this process executes."""
+        #: A pause may be a warning for a request of any flow.
+        self.pauses = config.pauses
         self._config, self._templates, self._executed = config, templates, frozenset(executed)
         self._guard = guard
         self._ready: dict[str, tuple[TenantConfig, Templates]] = {}
@@ -52,11 +54,6 @@ class FlowChecks:
             return {}
         await self._config.refresh(tenant)
         return dict(await flow.check(payload, *self._of(tenant)))
-
-    @property
-    def has_pauses(self) -> bool:
-        """Whether any pause is in force, which may concern a request of any flow."""
-        return not self._config.pauses.is_empty
 
     async def warnings(
         self, flow: Flow, payload: Payload, tenant: str, *, test: bool
@@ -86,7 +83,7 @@ class FlowChecks:
     ) -> tuple[SubmitWarning, ...]:
         # A test uses stand-ins for secrets and missing config.
         credential = None if test else _credential(flow, payload)
-        pauses = self._config.pauses
+        pauses = self.pauses
         if not pauses.is_empty and (
             pause := pauses.covering(tenant, flow.name, lambda: credential)
         ):
@@ -101,7 +98,7 @@ class FlowChecks:
         kind, _, name = credential.partition("/")
         if kind not in self._config.kinds or self._of(tenant)[0].find(kind, name) is not None:
             return ()
-        declared = self._config.pauses.declared.get(credential)
+        declared = self.pauses.declared.get(credential)
         if declared == NOT_SET and flow.name in self._executed:
             names = " and ".join(
                 text for text in flow.declared[credential] if text.startswith("env:")

@@ -257,7 +257,7 @@ class Intake:
 
     def _has_checks(self, payload: Payload) -> bool:
         """Whether `_checked` looks for more than `_draft`. Most requests need no coroutine more."""
-        return type(payload) not in self._unchecked or self._checks.has_pauses
+        return type(payload) not in self._unchecked or not self._checks.pauses.is_empty
 
     async def _checked(
         self, payload: Payload, options: Options, event: Claim | None = None
@@ -272,7 +272,7 @@ class Intake:
         flow, tenant = draft.flow, options.tenant
         if flow.check is not None and (errors := await self._checks.errors(flow, payload, tenant)):
             raise InvalidRequest(flow.name, errors)
-        if self._checks.has_pauses or may_warn(flow):
+        if may_warn(flow) or not self._checks.pauses.is_empty:
             warnings = await self._checks.warnings(flow, payload, tenant, test=options.test)
             return replace(draft, warnings=warnings) if warnings else draft
         return draft
