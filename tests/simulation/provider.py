@@ -168,7 +168,8 @@ class Provider:
             timeout_seconds=8.0,
             concurrency=SLOTS,
             journal=kind is Journalled,
-            credential=lambda _: CREDENTIAL,
+            # Requests of a flow without one are accepted in fewer steps.
+            credential=None if kind is Careless else lambda _: CREDENTIAL,
         )
 
     async def _execute(self, payload: Payload, attempt: Attempt) -> Outcome:
@@ -184,7 +185,7 @@ class Provider:
                 # Something is looked up first. A flow that asks the provider instead of trusting a
                 # key must not dawdle here.
                 await self._on_the_way(process)
-            self._maybe_spare()
+            self._maybe_spare(attempt)
             outcome = await self._exchange(call, self._fate())
             call.is_answered = isinstance(outcome, Done)
             return outcome
@@ -194,7 +195,7 @@ class Provider:
     async def _ask(self, _payload: Payload, attempt: Attempt) -> Outcome:
         world, process = self._world, cast("Process", OWNER.get())
         await self._on_the_way(process)
-        self._maybe_spare()
+        self._maybe_spare(attempt)
         if world.chance(world.rates.provider / 2):
             world.hit("question_lost")
             return Unknown("cannot_tell")
@@ -208,12 +209,12 @@ class Provider:
         world.hit("asked_executed" if executed else "asked_no_trace")
         return Done(attempt.key) if executed else Retry("no_trace")
 
-    def _maybe_spare(self) -> None:
+    def _maybe_spare(self, attempt: Attempt) -> None:
         """Some calls are none after all, and spend no attempt: nothing has left."""
         world = self._world
         if not world.chance(world.rates.deferred):
             return
-        if world.chance(0.5):
+        if world.chance(0.5) or attempt.flow == CARELESS:
             world.hit("provider_postponed")
             raise Postponed(world.random.random() * 5)
         world.hit("provider_refused")

@@ -4,7 +4,7 @@ personal, append.
 When a method here returns, the request is on disk, or part of the caller's own transaction.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -65,6 +65,18 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     warnings: tuple[SubmitWarning, ...] = ()
 
 
+class Submission(msgspec.Struct, frozen=True):
+    """A request whose first event is being appended."""
+
+    draft: Draft
+    append: Append
+    verdict: Awaitable[AppendVerdict]
+
+    def accepted(self, verdict: AppendVerdict) -> Accepted:
+        """The answer to the caller, once the verdict is there. Raises Conflict."""
+        return _answer(verdict, self.append, self.draft)
+
+
 class Invalid(msgspec.Struct, frozen=True, gc=False):
     """A request from the outbox that does not fit its flow, and what may be stored of it."""
 
@@ -114,6 +126,10 @@ class Intake:
         self._plans = {
             kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None
         }
+        #: Those of them without personal fields.
+        self._in_clear = {
+            payload for payload in self._unchecked if self._kinds[payload].plan is None
+        }
         self._commit: GroupCommit[Append, AppendVerdict] = GroupCommit(
             log.append, "gesta-intake", log.commit_size, halved_above=HALVED_ABOVE
         )
@@ -129,6 +145,8 @@ class Intake:
         `event`: the claim on the id of the inbound event that leads to it. Raises AboutAnother if
         an event with this id was about another thing.
         """
+        if event is None and (submission := self.begin(payload, options)) is not None:
+            return submission.accepted(await submission.verdict)
         draft = (
             await self._checked(payload, options, event)
             if self._has_checks(payload)
@@ -142,6 +160,20 @@ class Intake:
             append = first_append(draft, draft.body, self._identity)
             verdict = await self._commit.add(append, len(draft.body))
         return _answer(verdict, append, draft)
+
+    def begin(self, payload: Payload, options: Options) -> Submission | None:
+        """The first half of `submit`, for callers that await the verdict themselves: most requests
+        then need one coroutine less. None: something has to be awaited before the append.
+        """
+        if (
+            type(payload) not in self._in_clear
+            or not self._checks.pauses.is_empty
+            or not self._admission.is_open
+        ):
+            return None
+        draft = self._draft(payload, options)
+        append = first_append(draft, draft.body, self._identity)
+        return Submission(draft, append, self._commit.add(append, len(draft.body)))
 
     async def ignore(self, payload: Payload, options: Options, verdict: Ignore) -> Accepted:
         """Record an inbound event that leads to nothing. It has no job."""
@@ -256,7 +288,7 @@ class Intake:
         return kind
 
     def _has_checks(self, payload: Payload) -> bool:
-        """Whether `_checked` looks for more than `_draft`. Most requests need no coroutine more."""
+        """Whether `_checked` looks for more than `_draft`, which is no coroutine."""
         return type(payload) not in self._unchecked or not self._checks.pauses.is_empty
 
     async def _checked(
