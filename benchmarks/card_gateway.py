@@ -38,6 +38,17 @@ ANSWER = msgspec.json.encode(
 )
 
 
+class Answer(msgspec.Struct):
+    """What is read of an answer."""
+
+    currency: str
+    status: str
+    latest_charge: str
+
+
+read_answer = msgspec.json.Decoder(Answer).decode
+
+
 class YesGateway:
     """Takes every call. It counts keys, so that a second effect would be seen."""
 
@@ -82,11 +93,11 @@ class YesGateway:
         if call.account != connection.fingerprint():
             return OTHER_ACCOUNT
         self.keys.add(call.key)
-        answer = msgspec.json.decode(ANSWER)
+        answer = read_answer(ANSWER)
         assert call.amount is not None
-        assert answer["status"] == "succeeded"
-        amount = Money.of_minor(call.amount.minor, answer["currency"].upper())
-        return CallSucceeded(call.key[-40:], amount, answer["latest_charge"])
+        assert answer.status == "succeeded"
+        amount = Money(call.amount.amount, answer.currency.upper())
+        return CallSucceeded(call.key[-40:], amount, answer.latest_charge)
 
     async def look_up(self, *_: Any) -> LookUpAnswer:
         return CallNotFound()

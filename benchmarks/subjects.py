@@ -111,7 +111,7 @@ def _card() -> Subject:
         await engine.admin.put_config("payment.gateway", "default", fields)
 
     def payload(number: int) -> Payload:
-        return card.Sale(Money.of_minor(number + 1, "EUR"), source="pm_1", description=TEXT)
+        return card.Sale(Money(f"{number + 1}.00", "EUR"), source="pm_1", description=TEXT)
 
     return Subject(
         card.flow([gateway], concurrency=CONCURRENCY),

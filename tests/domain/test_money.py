@@ -1,5 +1,6 @@
 """Money: exact amounts, named rounding, allocation without a remainder."""
 
+import re
 from fractions import Fraction
 
 import msgspec
@@ -156,11 +157,26 @@ def test_a_share_is_rounded_by_name():
         b'{"amount": "49.901", "currency": "EUR"}',
         b'{"amount": "49.90"}',
         b'{"amount": "49.90", "currency": "EUR", "minor": 1}',
+        b'{"amount": "49.90\\n", "currency": "EUR"}',
+        b'{"amount": " 49.90", "currency": "EUR"}',
+        b'{"amount": "4,990.00", "currency": "EUR"}',
+        b'{"amount": "1e3", "currency": "EUR"}',
+        b'{"amount": "", "currency": "EUR"}',
+        b'{"amount": "49.90", "currency": "eur"}',
+        b'{"amount": "49.90", "currency": "XXXX"}',
     ],
 )
 def test_json_that_is_no_money_is_refused(wrong):
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(wrong, type=Money)
+
+
+def test_the_schema_says_how_an_amount_and_a_currency_are_written():
+    fields = msgspec.json.schema(Money)["$defs"]["Money"]["properties"]
+    assert re.fullmatch(fields["amount"]["pattern"], "49.90")
+    assert not re.fullmatch(fields["amount"]["pattern"], "1e3")
+    assert re.fullmatch(fields["currency"]["pattern"], "EUR")
+    assert not re.fullmatch(fields["currency"]["pattern"], "eur")
 
 
 def test_amounts_of_withdrawn_currencies_stay_readable():

@@ -52,8 +52,12 @@ _IS_STORED = {
     for currency, digits in _EXPONENTS.items()
 }
 
-Amount = Annotated[str, msgspec.Meta(pattern=r"^-?[0-9]{1,18}(\.[0-9]{1,30})?$")]
-Currency = Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$")]
+# Money itself checks both, so that a pattern would only check them twice; it is for readers of the
+# schema.
+Amount = Annotated[
+    str, msgspec.Meta(extra_json_schema={"pattern": r"^-?[0-9]{1,18}(\.[0-9]{1,30})?$"})
+]
+Currency = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Z]{3}$"})]
 
 
 class InvalidMoney(ValueError):
