@@ -45,14 +45,9 @@ def _effect(funds: Funds, operation: str) -> str:
 
 
 def moved(
-    funds: Funds,
-    operation: str,
-    intent: int,
-    amount: int,
-    posting: tuple[Leg, ...],
-    **learned: str | int | None,
+    funds: Funds, operation: str, intent: int, amount: int, posting: tuple[Leg, ...]
 ) -> Funds:
-    """The amounts after an operation moved `amount`, and what else was `learned` with it."""
+    """The amounts after an operation moved `amount`."""
     authorized, captured, refunded, released = 0, 0, 0, 0
     match _effect(funds, operation):
         case first if first in SINGLE:
@@ -73,11 +68,10 @@ def moved(
         released=funds.released + released,
         moved={**funds.moved, f"{operation}:{intent}": amount},
         balances=posted(funds.balances, posting),
-        **learned,
     )
 
 
-def _at_rest(state: State, funds: Funds, otherwise: str, **changes: Any) -> State:
+def _at_rest(state: State, funds: Funds, otherwise: str) -> State:
     """No operation is open: the status follows from the amounts."""
     has_more = funds.authorized != funds.captured + funds.released
     return replace(
@@ -93,7 +87,6 @@ def _at_rest(state: State, funds: Funds, otherwise: str, **changes: Any) -> Stat
         asked=0,
         journal=0,
         cancel_requested=False,
-        **changes,
     )
 
 
@@ -126,18 +119,15 @@ def succeeded(operation: str) -> Fold:
     """The fold of a success; empty: of the first operation, whichever it is."""
 
     def fold(state: State, event: t.Moved, version: int, at: int) -> State:
-        funds = funds_of(state)
-        name = operation or funds.first
-        learned: dict[str, str | int | None] = {}
+        before = funds_of(state)
+        name = operation or before.first
+        funds = moved(before, name, event.intent, event.amount, event.legs)
         if name in ("authorization", "reservation"):
-            learned["capture_before"] = event.capture_before
-        if event.provider_id and (name == funds.first or not funds.payment_id):
-            learned["payment_id"] = event.provider_id
-        funds = moved(funds, name, event.intent, event.amount, event.legs, **learned)
-        return _at_rest(
+            funds = replace(funds, capture_before=event.capture_before)
+        if event.provider_id and (name == before.first or not before.payment_id):
+            funds = replace(funds, payment_id=event.provider_id)
+        state = replace(
             state,
-            funds,
-            "completed",
             version=version,
             updated_at=at,
             attempts=event.attempts,
@@ -147,6 +137,7 @@ def succeeded(operation: str) -> Fold:
             detail=event.detail,
             first_attempt_at=state.first_attempt_at or at,
         )
+        return _at_rest(state, funds, "completed")
 
     return fold
 

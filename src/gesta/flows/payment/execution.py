@@ -17,6 +17,7 @@ from gesta.domain.transaction.funds import STORED, Funds
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused, Postponed
 from gesta.flows.flow import Rendered
+from gesta.flows.payment.descriptor import GatewayDescriptor
 from gesta.flows.payment.gateway import (
     ACCOUNT_CHANGED,
     GATEWAY,
@@ -68,6 +69,7 @@ REASONS: Final = frozenset(
 ALARMS: Final = frozenset({"account_changed", "amount_mismatch", "conflicted"})
 _BURST: Final = 20
 _THROTTLED_SECONDS: Final = 2.0
+_encode_call = msgspec.json.Encoder().encode
 _call_decoder = msgspec.json.Decoder(GatewayCall)
 _MOVED_AWAY: Final = (
     "the config now names another account than the one the call was made for; nothing was sent"
@@ -84,6 +86,7 @@ class _Account(NamedTuple):
     gateway: Gateway
     account: GatewayAccount
     limit: Limit
+    descriptor: GatewayDescriptor
 
 
 class _Ready(msgspec.Struct, frozen=True, gc=False):
@@ -132,8 +135,7 @@ class Execution:
         self, payload: Any, attempt: Attempt, known: _Account, connection: Connection
     ) -> Rendered:
         funds: Funds = attempt.facts
-        gateway, account, limit = known
-        descriptor = gateway.descriptor(account)
+        gateway, account, limit, descriptor = known
         if attempt.test and not descriptor.has_fake:
             raise AttemptEnded(Rejected("no_fake", _NO_FAKE.format(account.type)))
         verb = VERBS[funds.undoes if attempt.operation == "reversal" else attempt.operation]
@@ -149,7 +151,7 @@ class Execution:
                 attempt.operation,
                 attempt.intent,
             ),
-            amount=None if verb == "void" else Money.of_minor(funds.pending, funds.currency),
+            amount=None if verb == "void" else _pending(funds, payload.amount),
             target=funds.payment_id,
             is_final=funds.is_final,
             **self._details(payload),
@@ -168,7 +170,7 @@ class Execution:
             "multiple_captures": descriptor.multiple_captures,
         }
         ready = _Ready(call, gateway, connection, limit)
-        return Rendered(msgspec.json.encode(call), facts, ready)
+        return Rendered(_encode_call(call), facts, ready)
 
     async def execute(self, _: object, attempt: Attempt) -> Outcome:
         """Send the journalled call once."""
@@ -193,8 +195,8 @@ class Execution:
 
     async def _journalled(self, attempt: Attempt) -> _Ready:
         call = _call_decoder.decode(attempt.call)
-        (gateway, _, limit), connection = await self._connect(call.gateway, attempt)
-        return _Ready(call, gateway, connection, limit)
+        known, connection = await self._connect(call.gateway, attempt)
+        return _Ready(call, known.gateway, connection, known.limit)
 
     def _account(self, config: TenantConfig, code: str) -> _Account:
         stored = config.get(GATEWAY, code)
@@ -208,9 +210,8 @@ class Execution:
             raise AttemptEnded(
                 Retry("gateway_type_missing", f"no gateway {account.type!r} here; known: {known}")
             )
-        return _Account(
-            gateway, account, Limit(f"payment/{code}", account.per_second, burst=_BURST)
-        )
+        limit = Limit(f"payment/{code}", account.per_second, burst=_BURST)
+        return _Account(gateway, account, limit, gateway.descriptor(account))
 
     async def _connect(self, code: str, attempt: Attempt) -> tuple[_Account, Connection]:
         """The account as it is now. The gateway compares it with that of the journalled call."""
@@ -236,6 +237,13 @@ async def _throttle(answer: CallRetry, limit: Limit, attempt: Attempt) -> None:
         seconds = answer.after_seconds or _THROTTLED_SECONDS
         await attempt.limits.close(limit.name, seconds)
         raise Postponed(seconds)
+
+
+def _pending(funds: Funds, first: Money) -> Money:
+    """The amount of the open operation; `first`: that of the payload, which is often the same."""
+    if first.minor == funds.pending and first.currency == funds.currency:
+        return first
+    return Money.of_minor(funds.pending, funds.currency)
 
 
 def _key(key: str, length_max: int) -> str:
