@@ -15,6 +15,7 @@ from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.pauses import NOT_SET
 from gesta.tenants.templates.templates import Templates
 
+MISSING = "config_missing"
 #: Tenants whose config is kept ready for checks.
 TENANTS_KEPT = 1_000
 
@@ -59,9 +60,17 @@ class FlowChecks:
         self, flow: Flow, payload: Payload, tenant: str, *, test: bool
     ) -> tuple[SubmitWarning, ...]:
         """Why a request will be held or fail, as far as this process has read."""
-        held = await self._held(flow, payload, tenant, test=test)
-        # A test reaches only the sandbox.
-        return held if test else held + self._not_allowed(flow, payload, tenant)
+        if test:
+            # It uses stand-ins for secrets and missing config, and reaches only the sandbox.
+            return self._paused(flow, tenant, None)
+        credential = _credential(flow, payload)
+        held = self._paused(flow, tenant, credential)
+        if not held and credential is not None:
+            held = self._without(flow, tenant, credential)
+            if held and held[0].code == MISSING:
+                await self._config.refresh(tenant)
+                held = self._without(flow, tenant, credential)
+        return held + self._not_allowed(flow, payload, tenant)
 
     def _not_allowed(self, flow: Flow, payload: Payload, tenant: str) -> tuple[SubmitWarning, ...]:
         """A URL with an address instead of a name, if this process may not call the address."""
@@ -78,23 +87,21 @@ class FlowChecks:
         )
         return (SubmitWarning(refusal, text),)
 
-    async def _held(
-        self, flow: Flow, payload: Payload, tenant: str, *, test: bool
-    ) -> tuple[SubmitWarning, ...]:
-        # A test uses stand-ins for secrets and missing config.
-        credential = None if test else _credential(flow, payload)
+    def _paused(self, flow: Flow, tenant: str, credential: str | None) -> tuple[SubmitWarning, ...]:
         pauses = self.pauses
-        if not pauses.is_empty and (
-            pause := pauses.covering(tenant, flow.name, lambda: credential)
-        ):
-            code = {"pause": "paused", "credential": "credential_refused"}.get(pause.kind)
-            reason = f": {pause.reason}" if pause.reason else ""
-            words = hold_words(str(pause.scope))
-            cause = f"a pause of {words}" if pause.kind == "pause" else words
-            text = f"the request is held because of {cause}{reason}"
-            return (SubmitWarning(code or "config_missing", text),)
-        if credential is None:
+        if pauses.is_empty:
             return ()
+        pause = pauses.covering(tenant, flow.name, lambda: credential)
+        if pause is None:
+            return ()
+        code = {"pause": "paused", "credential": "credential_refused"}.get(pause.kind)
+        reason = f": {pause.reason}" if pause.reason else ""
+        words = hold_words(str(pause.scope))
+        cause = f"a pause of {words}" if pause.kind == "pause" else words
+        return (SubmitWarning(code or MISSING, f"the request is held because of {cause}{reason}"),)
+
+    def _without(self, flow: Flow, tenant: str, credential: str) -> tuple[SubmitWarning, ...]:
+        """What is wrong if the credential is neither stored nor declared."""
         kind, _, name = credential.partition("/")
         if kind not in self._config.kinds or self._of(tenant)[0].find(kind, name) is not None:
             return ()
@@ -107,10 +114,7 @@ class FlowChecks:
             return (SubmitWarning("credential_missing", text),)
         if declared is not None:
             return ()
-        await self._config.refresh(tenant)
-        if self._of(tenant)[0].find(kind, name) is not None:
-            return ()
-        return (SubmitWarning("config_missing", missing_text(kind, name)),)
+        return (SubmitWarning(MISSING, missing_text(kind, name)),)
 
     def _of(self, tenant: str) -> tuple[TenantConfig, Templates]:
         """The tenant's config and templates, the same ones until the config changes."""
