@@ -131,7 +131,7 @@ class QueueAlarms:
     dead_letters: int
 
 
-class Rendered(msgspec.Struct, frozen=True):
+class Rendered(msgspec.Struct, frozen=True, gc=False):
     """A call, ready to be sent. It is journalled before it is, `call` encrypted."""
 
     call: bytes

@@ -158,14 +158,15 @@ class Tokens:
 
     def take_now(self, tenant: str, limits: Sequence[Limit]) -> bool:
         """Like `take`, if this process holds all the tokens. False: nothing was taken."""
-        now, taps, most = self._runtime.now_ms(), self._taps, len(limits)
+        now, most = self._runtime.now_ms(), len(limits)
+        taps: list[_Tap] = []
         for limit in limits:
-            tap = taps.get((tenant, limit.name))
+            tap = self._taps.get((tenant, limit.name))
             # `most` tokens are enough even if one limit is named several times.
             if tap is None or tap.sure < most or tap.sure_until <= now or tap.times[most - 1] > now:
                 return False
-        for limit in limits:
-            tap = taps[tenant, limit.name]
+            taps.append(tap)
+        for tap in taps:
             tap.sure -= 1
             tap.takes += 1
             tap.times.popleft()

@@ -4,7 +4,7 @@ Worker, sweeper and engine call it. It appends at the version that was read, thr
 commit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -172,34 +172,40 @@ class Recorder:
                 if (counter := lifecycle.counters.get(type(event))) is not None:
                     self._telemetry.moved(before.flow, counter)
 
-    async def apply_all(self, given: Sequence[Given]) -> list[Applied | None]:
+    async def apply_all(self, given: Iterable[Given]) -> list[View | None]:
         """Decide and record the commands of several requests in one write; their jobs stay. The
         store is asked again until it answers.
 
-        None: nothing follows from the command, the stream has changed, or the tenant was copied to
-        another store. `apply` decides again.
+        Returns the views after them. None: nothing follows from the command, the stream has
+        changed, or the tenant was copied to another store. `apply` decides again.
         """
-        applied: list[Applied | None] = [None] * len(given)
+        changed: list[View | None] = []
         entries: list[Entry] = []
-        changes: list[tuple[int, Sequence[e.Event]]] = []
+        # Of each entry: its number, the state before it, and its events.
+        numbers: list[int] = []
+        before: list[State] = []
+        decided: list[Sequence[e.Event]] = []
         for number, one in enumerate(given):
-            view, lifecycle = one.view, lifecycle_of(one.view.state.flow)
-            events = lifecycle.decide(view.state, one.command, one.rules)
+            changed.append(None)
+            state = one.view.state
+            lifecycle = lifecycle_of(state.flow)
+            events = lifecycle.decide(state, one.command, one.rules)
             cause = self._runtime.random_bytes(16)
-            after, append = self._append(
-                view.state, events, cause, one.causation_id, ENGINE, lifecycle
-            )
+            after, append = self._append(state, events, cause, one.causation_id, ENGINE, lifecycle)
             if append is not None:
-                entries.append(Entry(append, None, None, View(after, view.payload)))
-                changes.append((number, events))
+                entries.append(Entry(append, None, None, View(after, one.view.payload)))
+                numbers.append(number)
+                before.append(state)
+                decided.append(events)
         recordings = await self._record_all(entries)
-        for (number, made), entry, recording in zip(changes, entries, recordings, strict=True):
+        for number, state, made, entry, recording in zip(
+            numbers, before, decided, entries, recordings, strict=True
+        ):
             if recording is not None and isinstance(recording.verdict, Appended):
                 assert entry.view is not None
-                before, after = given[number].view.state, entry.view.state
-                self._report(before, after, made, lifecycle_of(before.flow), None)
-                applied[number] = Applied(entry.view, made, None)
-        return applied
+                self._report(state, entry.view.state, made, lifecycle_of(state.flow), None)
+                changed[number] = entry.view
+        return changed
 
     async def _record_all(self, entries: Sequence[Entry]) -> Sequence[Recording | None]:
         if not entries:

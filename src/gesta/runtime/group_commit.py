@@ -20,18 +20,14 @@ WEIGHT_MAX = 8 * 1024 * 1024
 class _Together(Generic[O]):
     """The answers to items that one caller added: `future` is done once all are written."""
 
-    __slots__ = ("_answers", "_left", "future")
+    __slots__ = ("answers", "cancel", "done", "future", "left", "set_exception")
 
     def __init__(self, count: int) -> None:
-        self._answers: list[O | None] = [None] * count
-        self._left = count
+        self.answers: list[O | None] = [None] * count
+        self.left = count
         self.future: asyncio.Future[list[O]] = asyncio.get_running_loop().create_future()
-
-    def set_answer(self, number: int, answer: O) -> None:
-        self._answers[number] = answer
-        self._left -= 1
-        if not self._left:
-            self.future.set_result(cast(list[O], self._answers))
+        self.done, self.cancel = self.future.done, self.future.cancel
+        self.set_exception = self.future.set_exception
 
 
 class _Place(Generic[O]):
@@ -39,22 +35,19 @@ class _Place(Generic[O]):
     batches that are written at a time, the later one may end first.
     """
 
-    __slots__ = ("_number", "_together")
+    __slots__ = ("_number", "_together", "cancel", "done", "set_exception")
 
     def __init__(self, together: _Together[O], number: int) -> None:
         self._together, self._number = together, number
-
-    def done(self) -> bool:
-        return self._together.future.done()
+        self.done, self.cancel = together.done, together.cancel
+        self.set_exception = together.set_exception
 
     def set_result(self, answer: O) -> None:
-        self._together.set_answer(self._number, answer)
-
-    def set_exception(self, error: Exception) -> None:
-        self._together.future.set_exception(error)
-
-    def cancel(self) -> bool:
-        return self._together.future.cancel()
+        together = self._together
+        together.answers[self._number] = answer
+        together.left -= 1
+        if not together.left:
+            together.future.set_result(cast(list[O], together.answers))
 
 
 class GroupCommit(Generic[I, O]):

@@ -8,7 +8,7 @@ does the call; requests/recorder.py appends the outcome and settles the job in o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from traceback import extract_tb
@@ -292,7 +292,15 @@ class Attempts:
         does everything.
         """
         starting: list[Running] = []
-        given: list[Given] = []
+        views = await self._recorder.apply_all(self._starts(runs, starting))
+        for run, view in zip(starting, views, strict=True):
+            if view is not None:
+                run.view, run.is_journaled = view, True
+
+    def _starts(self, runs: Sequence[Running], starting: list[Running]) -> Iterator[Given]:
+        """The commands that journal the calls, one by one: each is recorded while its parts are in
+        the processor's cache. `starting` gets their attempts.
+        """
         for run in runs:
             try:
                 start = self._start_of(run)
@@ -300,10 +308,7 @@ class Attempts:
                 continue
             if start is not None:
                 starting.append(run)
-                given.append(Given(run.view, start, run.flow.rules, run.leased.job.id))
-        for run, applied in zip(starting, await self._recorder.apply_all(given), strict=True):
-            if applied is not None:
-                run.view, run.is_journaled = applied.view, True
+                yield Given(run.view, start, run.flow.rules, run.leased.job.id)
 
     def _start_of(self, run: Running) -> Start | None:
         """The command that journals the call; None: that takes more than this."""
@@ -490,11 +495,9 @@ class Attempts:
     def _attempt(self, run: Running) -> Attempt:
         state, started_ms = run.view.state, run.started_ms
         if run.attempt is not None and run.rendered is not None:
-            # Since it was rendered, only the journal was written. Only `render` has seen this
-            # value: to change it costs less than another one.
+            # Since it was rendered, only the journal of the same operation and intent was written.
+            # Only `render` has seen this value: to change it costs less than another one.
             rendered, attempt = run.rendered, run.attempt
-            force_setattr(attempt, "operation", state.operation)
-            force_setattr(attempt, "intent", state.intent)
             force_setattr(attempt, "in_doubt", state.in_doubt)
             force_setattr(attempt, "facts", state.facts)
             force_setattr(attempt, "call", rendered.call)
