@@ -165,9 +165,9 @@ async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]], name: str) -> li
 
 #: How many new objects start a garbage collection. An engine makes many short-lived objects and
 #: hardly any cycles; with Python's default of 700 a quarter of the time goes into collections. The
-#: number exceeds the objects of some thousand running requests, whose collection takes 25 ms and
-#: finds nothing.
-GC_THRESHOLD = 250_000
+#: number exceeds the objects of some thousand running requests: payments have about fifty each, and
+#: one collection of theirs takes 60 ms and finds nothing.
+GC_THRESHOLD = 500_000
 #: How long the event loop may keep the GIL while the SQLite thread waits for it between two
 #: statements. Small batches have as many statements as large ones, and each waits this long.
 SWITCH_SECONDS = 0.00005
