@@ -1,8 +1,8 @@
 """A synchronous engine for Django, Flask and scripts: `from gesta.sync import Engine`.
 
-It runs the asynchronous engine in a thread of its own, which the first call starts. No store
-connection survives a fork: the engine stops before the fork and starts again after it, in the
-parent at once and in the child with its first call.
+It runs the asynchronous engine in a thread of its own, which `start` or the first call starts. No
+store connection survives a fork: the engine stops before the fork and starts again after it, in the
+parent at once and in the child with its own `start` or its first call.
 """
 
 from __future__ import annotations
@@ -189,6 +189,14 @@ class Engine:
         """The engine that it runs. Commands read its flows and settings (`--app shop:engine`)."""
         return self._engine
 
+    def start(self) -> None:
+        """Start now instead of with the first call, so that requests that wait are executed.
+
+        Does nothing if the engine runs. A child of a fork does not inherit the start: call it in
+        each worker process.
+        """
+        self._runner.started()
+
     def submit(self, payload: Payload, **options: Unpack[asynchronous.SubmitOptions]) -> Request:
         """Accept a request; when this returns it is on disk.
 
@@ -258,7 +266,7 @@ class Engine:
         self._runner.close()
 
     def __enter__(self) -> Self:
-        self._runner.started()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -101,6 +101,25 @@ def test_a_closed_engine_starts_again_with_the_next_call(engine):
     assert engine.outcome(request.id, timeout=20) == Done(id="1")
 
 
+def test_start_executes_what_waits_without_a_call(tmp_path):
+    with Engine(settings=settings(tmp_path), flows=[note], work=False) as submitting:
+        submitting.submit(Note(3), key="waits")
+    executed = threading.Event()
+
+    @flow("test.note", on_unknown="manual")
+    async def noting(payload: Note, attempt: Attempt) -> Outcome:
+        executed.set()
+        return Done(id=str(payload.n))
+
+    engine = Engine(settings=settings(tmp_path), flows=[noting])
+    engine.start()
+    engine.start()
+    try:
+        assert executed.wait(30)
+    finally:
+        engine.close()
+
+
 def test_closing_ends_a_call_that_waits(tmp_path):
     engine = Engine(settings=settings(tmp_path), flows=[note], work=False)
     request = engine.submit(Note())
@@ -157,6 +176,23 @@ async def note(payload: Note, attempt: Attempt) -> Outcome:
     return Done(id=str(payload.n))
 
 engine = Engine("sqlite:///gesta.db", flows=[note])
+"""
+
+#: The parent starts the engine before it forks; each child starts its own.
+STARTED_BEFORE = """
+engine.start()
+children = []
+for n in range(1, 4):
+    child = os.fork()
+    if not child:
+        engine.start()
+        engine.start()
+        print(engine.submit(Note(n=n), key=f"child-{n}").outcome(timeout=60), flush=True)
+        sys.exit(0)
+    children.append(child)
+for child in children:
+    assert os.waitpid(child, 0)[1] == 0
+print(engine.submit(Note(n=9), key="parent").outcome(timeout=60))
 """
 
 #: The engine runs while the process forks; another thread waits for an outcome across the fork.
@@ -225,6 +261,12 @@ def test_parent_and_children_go_on_after_a_fork(tmp_path):
     lines = run(FORKING + WHILE_IT_RUNS, tmp_path)
     assert sorted(lines[:-1]) == [f"Done(id='{n}')" for n in (1, 2, 3, 4, 9)]
     assert lines[-1] == str(["completed"] * 5)
+
+
+@pytest.mark.slow
+def test_a_start_before_a_fork_breaks_neither_parent_nor_children(tmp_path):
+    lines = run(FORKING + STARTED_BEFORE, tmp_path)
+    assert sorted(lines) == [f"Done(id='{n}')" for n in (1, 2, 3, 9)]
 
 
 @pytest.mark.slow
@@ -331,6 +373,36 @@ async def test_flask_under_gunicorn_sends_each_message_once(tmp_path, is_preload
         texts = [effect.text for effect in provider.sandbox.slack.effects]
         assert (created, sorted(texts)) == (n, sorted(expected))
         assert {effect.receipts for effect in provider.sandbox.slack.effects} == {1}
+    assert "Traceback" not in (tmp_path / "gunicorn.log").read_text()
+
+
+def hook_of_the_page() -> str:
+    """gunicorn.conf.py as the page shows it."""
+    hook: str
+    (hook,) = re.findall(r"```python\n(# gunicorn.conf.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    return hook.replace("from shop import", "from program import")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_preloaded", [True, False])
+async def test_a_started_worker_executes_what_waits_before_a_view_is_called(tmp_path, is_preloaded):
+    (program, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    # The master has used the engine, and closed it: only the workers can execute the request.
+    used = "engine.find()\nengine.close()\n" if is_preloaded else ""
+    (tmp_path / "program.py").write_text(program + used)
+    (tmp_path / "gunicorn.conf.py").write_text(hook_of_the_page())
+    async with SandboxServer() as provider:
+        await asyncio.to_thread(store_workspace, tmp_path, f"{provider.url}/slack/")
+        engine = Engine(settings=settings(tmp_path), flows=[slack.flow()], work=False)
+        message = slack.Message(channel="C012AB3CD", text="waits")
+        await asyncio.to_thread(engine.submit, message, key="waits")
+        await asyncio.to_thread(engine.close)
+        async with gunicorn(tmp_path, *(("--preload",) if is_preloaded else ())):
+            until = time.monotonic() + 60
+            while not provider.sandbox.slack.effects:
+                assert time.monotonic() < until, (tmp_path / "gunicorn.log").read_text()
+                await asyncio.sleep(0.05)
+        assert [effect.text for effect in provider.sandbox.slack.effects] == ["waits"]
     assert "Traceback" not in (tmp_path / "gunicorn.log").read_text()
 
 
