@@ -5,11 +5,13 @@ the alerts themselves.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from gesta import Engine, Rejected
+from gesta import Done, Engine, Rejected
 from gesta.admin.doctor.checks import diagnose
 from gesta.admin.doctor.collect import examine
 from gesta.domain.status_events import ALERTING
@@ -17,6 +19,7 @@ from gesta.errors import BadSettings
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.deferrals import SECRET_MISSING, ConfigMissing, CredentialRefused
 from gesta.runtime.settings import Settings, load
+from gesta.subscriptions.alert_groups import KEPT_MAX, Group, Occurrence
 from gesta.subscriptions.alerts import WINDOW_MS, Alerting
 from gesta.testing.plugin import Harness
 from tests.world import FLOW, URL, Note, Provider, append_raw, die, let_run, note_flow, pass_time
@@ -36,6 +39,12 @@ async def watched(provider: Provider, to: str = TO, **options: Any) -> Engine:
     await engine.start()
     await engine.admin.put_config(webhook.ENDPOINT, "ops", ENDPOINT)
     return engine
+
+
+@asynccontextmanager
+async def stopping(engine: Engine) -> AsyncIterator[None]:
+    yield
+    await engine.stop()
 
 
 def heard(gesta: Harness) -> list[tuple[str, str, int]]:
@@ -296,3 +305,145 @@ def test_the_alerts_setting_is_read_from_its_table_and_validated(tmp_path):
         file.write_text(text)
         with pytest.raises(BadSettings, match="alerts"):
             load(file=str(file))
+
+
+async def test_a_failure_before_alerts_were_configured_causes_no_alert(gesta):
+    quiet = Engine(flows=[note_flow(Provider(Rejected("bad_payload")))], settings=Settings(url=URL))
+    async with quiet:
+        await quiet.submit(Note())
+        await gesta.settle()
+        assert len(await quiet.find(status="failed")) == 1
+    engine = await watched(Provider(Rejected("http_404")))
+    await gesta.settle()
+    assert heard(gesta) == []
+    await engine.submit(Note())
+    await gesta.settle()
+    await engine.stop()
+    assert heard(gesta) == [("dead_letter", "http_4xx", 1)]
+
+
+async def test_what_was_solved_while_the_endpoint_was_missing_causes_no_alert(gesta):
+    engine = engine_of(Provider(Rejected("bad_payload"), Done(), Rejected("bad_payload")))
+    async with engine:
+        solved = await engine.submit(Note())
+        await pass_time(gesta, 3)
+        await solved.redrive()
+        await pass_time(gesta, 3)
+        assert await solved.status() == "completed"
+        failed = await engine.submit(Note())
+        await pass_time(gesta, 600, step_seconds=30)
+        assert [view.state.id for view in await engine.find(flow=webhook.NAME)] == []
+        await engine.admin.put_config(webhook.ENDPOINT, "ops", ENDPOINT)
+        await gesta.settle()
+        # Neither the solved request, nor that the endpoint was missing.
+        assert heard(gesta) == [("dead_letter", "bad_payload", 1)]
+        assert gesta.sandbox.webhook.effects[0].data["example"] == failed.id
+
+
+async def test_alerts_wait_while_their_endpoint_refuses_them(gesta):
+    engine = await watched(Provider(Rejected("bad_payload"), Rejected("bad_payload")))
+    async with stopping(engine):
+        gesta.sandbox.webhook.next(status=401)
+        await engine.submit(Note())
+        await pass_time(gesta, 3)
+        await engine.submit(Note())
+        await pass_time(gesta, 600, step_seconds=2)
+        # The first one found out. The next ones wait with what they are about.
+        assert len(await engine.find(flow=webhook.NAME)) == 1
+        await engine.admin.put_config(webhook.ENDPOINT, "ops", ENDPOINT)
+        await gesta.settle()
+        # Nothing about the endpoint itself: it works again when an alert arrives.
+        assert heard(gesta) == [("dead_letter", "bad_payload", 1)] * 2
+
+
+async def test_what_is_solved_before_the_next_window_is_not_in_its_alert(gesta):
+    engine = await watched(Provider(*[Rejected("bad_payload")] * 4))
+    async with stopping(engine):
+        gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
+        await engine.submit(Note())
+        await let_run(gesta)
+        assert heard(gesta) == [("dead_letter", "bad_payload", 1)]
+        later = [await engine.submit(Note()) for _ in range(3)]
+        await pass_time(gesta, 3)
+        await later[0].redrive()
+        await later[1].purge()
+        await gesta.settle()
+        assert heard(gesta)[1:] == [("dead_letter", "bad_payload", 1)]
+        assert gesta.sandbox.webhook.effects[1].data["example"] == later[2].id
+
+
+async def test_a_request_that_fails_again_is_counted_once_and_never_forgotten(gesta):
+    engine = await watched(Provider(*[Rejected("bad_payload")] * 4))
+    async with stopping(engine):
+        gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        for _ in range(2):
+            await request.redrive()
+            await pass_time(gesta, 3)
+        await gesta.settle()
+        assert heard(gesta) == [("dead_letter", "bad_payload", 1)] * 2
+
+
+async def test_config_that_was_stored_in_between_is_not_called_missing(gesta):
+    held_by = ConfigMissing("note.account", "main", "account_missing")
+    engine = await watched(Provider(held_by), credential=lambda _: "note.account/main")
+    async with stopping(engine):
+        engine.pipeline.alerts._sent["config_missing", "", "note.account"] = (
+            engine.pipeline.alerts.window()
+        )
+        await engine.submit(Note())
+        await let_run(gesta)
+        await pass_time(gesta, 2)
+        assert [pause.kind for pause in await engine.admin.paused("default")] == ["config"]
+        await engine.admin.resume(credential="note.account/main", tenant="default")
+        engine.pipeline.alerts._sent.clear()
+        await pass_time(gesta, 2)
+        await engine.stop()
+    assert ("config_missing", "note.account", 1) not in heard(gesta)
+
+
+async def test_alerts_that_cannot_be_sent_for_a_day_are_forgotten(gesta):
+    engine = engine_of(Provider(Rejected("bad_payload"), Rejected("http_404")))
+    async with engine:
+        await engine.submit(Note())
+        await pass_time(gesta, 86_000, step_seconds=600)
+        stores = engine.pipeline.environment.stores
+        held_back = await stores.checkpoints.position("subscription/gesta/alerts")
+        assert held_back < await stores.events.end()
+        newer = await engine.submit(Note())
+        await pass_time(gesta, 2_000, step_seconds=100)
+        # Retention removes only what every consumer has passed.
+        assert await stores.checkpoints.position("subscription/gesta/alerts") > held_back
+        await engine.admin.put_config(webhook.ENDPOINT, "ops", ENDPOINT)
+        await gesta.settle()
+        assert heard(gesta) == [("dead_letter", "http_4xx", 1)]
+        assert gesta.sandbox.webhook.effects[0].data["example"] == newer.id
+
+
+async def test_the_alert_about_another_tenant_and_a_grouped_reason_names_what_commands_need(gesta):
+    engine = await watched(Provider(Rejected("http_404")))
+    async with stopping(engine):
+        request = await engine.submit(Note(), tenant="acme")
+        await gesta.settle()
+    text = gesta.sandbox.webhook.effects[0].text
+    assert f"{request.id} (http_404): gesta dlq show {request.id} --tenant acme" in text
+
+
+def test_more_occurrences_than_are_kept_are_counted_and_none_is_lost():
+    def at(number: int, example: str = "") -> Occurrence:
+        stream = f"stream-{example or number}"
+        return Occurrence(
+            "dead_letter", FLOW, "other", "t", example or str(number), "", stream, 1, number, number
+        )
+
+    group = Group()
+    for number in range(1, KEPT_MAX + 4):
+        group.add(at(number))
+    assert (group.count, group.position, len(group.kept)) == (KEPT_MAX + 3, 1, KEPT_MAX)
+    # All that are looked at again are over: those that were only counted may not be.
+    group.keep([])
+    assert (group.count, group.position) == (3, 1)
+    assert group.notice("key").data["example"] == "3"
+    group.forget_before(4)
+    assert group.count == 0

@@ -444,7 +444,7 @@ class Pipeline:
             )
             if self.alerts.is_possible:
                 self.telemetry.alarm = self.alerts.count
-                own.append(Alerting(self.alerts, log))
+                own.append(Alerting(self.alerts, log, flows=self.flows, config=self.config))
         #: The consumers that start with the first config of some kind.
         self.on_demand = [one for one in own if isinstance(one, OnDemandConsumer)]
         self.subscriptions = Subscriptions(subscriptions, own, log)

@@ -6,112 +6,49 @@ to resolve, refused credentials, quarantined events and jobs, and crashed compon
 request of the flow in the setting `alerts_to`. Its key contains reason and window, so several
 processes, or one that restarts, send it once. A failed alert causes no alert; it is logged.
 
+An alert is about what still needs a person when it is sent. While it would be held, for instance
+because its endpoint is missing, it is not submitted: its text would be outdated when it arrives.
+
 An overload or a full disk refuses alerts as it refuses requests. Readiness and metrics cover that.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
 
-from gesta.api_types.config_commands import put_command
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
+from gesta.domain.state import State
 from gesta.domain.status_events import ALERTING, is_reply
+from gesta.domain.stream_names import INSTALLATION
 from gesta.errors import Conflict, GestaError, Overloaded, StoreError
 from gesta.flows.deferrals import SECRET_MISSING
-from gesta.flows.flow import Flow, Notice, Payload
+from gesta.flows.flow import Flow, Payload
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.ports.event_store import Recorded
+from gesta.ports.read_model import View
 from gesta.projector.batch_fold import CONFIG
+from gesta.requests.dead_letters import failure_of
+from gesta.requests.loader import apply_event
 from gesta.runtime.clock import sleep
 from gesta.runtime.component import Process, repeat
 from gesta.runtime.telemetry import reason_label
+from gesta.subscriptions.alert_groups import Group, Groups, Name, Occurrence, add
 from gesta.subscriptions.log_consumer import BATCH, OWN, Log, LogConsumer
 from gesta.tenants.config import ConfigCache
-from gesta.tenants.pauses import PAUSED, Paused
+from gesta.tenants.pauses import PAUSED, Paused, Scope
 
 #: One message for each reason in this time.
 WINDOW_MS = 300_000
-#: An alert that is older than a day is not sent.
+#: An alert that could not be sent for a day is not sent.
 TTL = timedelta(days=1)
+TTL_MS = round(TTL.total_seconds() * 1000)
 FLUSH_SECONDS = 1.0
-#: Kinds are few and reasons a closed set, so only a bug reaches this.
-GROUPS_MAX = 1_000
-
-#: Kind → what happened, and what to do.
-SENTENCES: Mapping[str, tuple[str, str]] = {
-    "dead_letter": (
-        "{count} requests of {flow} failed: {reason}",
-        "gesta dlq show {example}",
-    ),
-    "undecided": (
-        "{count} requests of {flow} have an unknown outcome that a person has to resolve: {reason}",
-        "gesta resolve {example}",
-    ),
-    "credential_refused": (
-        "a provider refuses {count} of {reason}; requests that use them are held",
-        "store it again: gesta {put}",
-    ),
-    "config_missing": (
-        "{count} of {reason} are missing; requests that use them are held",
-        "store it: gesta {put}",
-    ),
-    "queue_depth": (
-        "too many requests of {reason} are waiting",
-        "gesta doctor; {example}",
-    ),
-    "queue_age": (
-        "a request of {reason} has been waiting for too long, in seconds",
-        "gesta doctor; {example}",
-    ),
-    "queue_dead_letters": (
-        "the {reason} queue has dead letters",
-        "gesta dlq inbound; {example}",
-    ),
-    "quarantined": (
-        "{count} events or jobs could not be processed ({reason}) and are quarantined",
-        "gesta list --quarantined; {example}",
-    ),
-    "crashed": (
-        "the component {reason} crashed {count} times and was restarted",
-        "see the log of {example}",
-    ),
-}
-
-
-class Group(msgspec.Struct):
-    """Occurrences of one reason."""
-
-    kind: str
-    flow: str
-    reason: str
-    tenant: str
-    example: str
-    #: The position of the first one in the log.
-    first: int = 0
-    count: int = 0
-
-    def notice(self, key: str) -> Notice:
-        so, advice = SENTENCES[self.kind]
-        data = msgspec.to_builtins(self)
-        del data["first"]
-        title = so.format(**data)
-        kind, _, code = self.example.partition("/")
-        put = put_command(kind, code)
-        whose = f" Tenant {self.tenant}." if self.tenant else ""
-        return Notice(
-            key,
-            title,
-            f"gesta: {title}.{whose} For instance {self.example}: {advice.format(**data, put=put)}",
-            data,
-        )
-
-
-#: Kind, flow, reason.
-Name = tuple[str, str, str]
+#: Forgets those occurrences of a group that are over.
+Forget = Callable[[Group], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -141,7 +78,9 @@ class Alerts:
         self._runtime, self._telemetry = process.runtime, process.telemetry
         self._sent: dict[Name, int] = {}
         #: Occurrences in this process that are not events.
-        self._own: dict[Name, Group] = {}
+        self._own: Groups = {}
+        #: What alerts wait for now.
+        self._held_by = ""
 
     @property
     def is_possible(self) -> bool:
@@ -172,31 +111,42 @@ class Alerts:
 
     def count(self, kind: str, reason: str, example: str) -> None:
         """Count an occurrence in this process that is not an event."""
-        add(self._own, Group(kind, "", reason, "", example or self._process.owner))
+        now_ms = self._runtime.now_ms()
+        example = example or self._process.owner
+        add(self._own, Occurrence(kind, "", reason, "", example, at_ms=now_ms))
 
     async def run(self) -> None:
         """Send alerts about this process until cancelled."""
         await repeat(self._flush, "alerts", self._process)
 
     async def _flush(self) -> None:
-        await self.send(self._own)
+        await self.send(self._own, _nothing)
         await sleep(self._runtime, FLUSH_SECONDS)
 
-    async def send(self, groups: dict[Name, Group]) -> None:
+    async def send(self, groups: Groups, forget: Forget) -> None:
         """Send what may be sent in this window and remove it from the groups."""
         window = self.window()
         for name, group in list(groups.items()):
             if self._sent.get(name) == window:
                 continue
-            if await self._send(name, group, window):
+            if await self._send(name, group, window, forget):
                 groups.pop(name, None)
         self._sent = {name: said for name, said in self._sent.items() if said == window}
 
-    async def _send(self, name: Name, group: Group, window: int) -> bool:
+    async def _send(self, name: Name, group: Group, window: int, forget: Forget) -> bool:
+        """False: the group waits."""
         assert self._flow is not None
         assert self._flow.notices is not None
         key = f"alert/{'/'.join(name)}/{window}"
         try:
+            if await self._would_be_held(
+                self._flow.notices.write(self._destination, group.notice(key))
+            ):
+                group.forget_before(self._runtime.now_ms() - TTL_MS)
+                return not group.count
+            await forget(group)
+            if not group.count:
+                return True
             payload = self._flow.notices.write(self._destination, group.notice(key))
             return await self._submit(payload, key, name, window)
         except (StoreError, Overloaded) as error:
@@ -204,9 +154,25 @@ class Alerts:
             self._telemetry.store_failed("alerts", error)
             return False
         except GestaError as error:
-            self._telemetry.alert_failed(self._flow_name, group.reason, error)
+            self._telemetry.alert_failed(self._flow_name, name[2], error)
             self._sent[name] = window
             return True
+
+    async def _would_be_held(self, payload: Payload) -> bool:
+        """Whether this alert would wait for config, a credential or the end of a pause."""
+        assert self._flow is not None
+        await self._config.refresh(INSTALLATION)
+        reason = await self.error()
+        named = self._flow.credential
+        pause = self._config.pauses.covering(
+            self._tenant, self._flow_name, lambda: None if named is None else named(payload)
+        )
+        if pause is not None:
+            reason = reason or pause.held_by.sentence
+        if reason and not self._held_by:
+            self._telemetry.log.warning("alerts wait", to=self.to, reason=reason)
+        self._held_by = reason
+        return bool(reason)
 
     async def _submit(self, payload: Payload, key: str, name: Name, window: int) -> bool:
         options = Options(key, self._tenant, ttl=TTL, source=ALERTING)
@@ -220,14 +186,8 @@ class Alerts:
         return True
 
 
-def add(groups: dict[Name, Group], one: Group) -> None:
-    name = (one.kind, one.flow, one.reason)
-    known = groups.get(name)
-    if known is None:
-        if len(groups) >= GROUPS_MAX:
-            return
-        known = groups[name] = one
-    known.count += 1
+async def _nothing(_group: Group) -> None:
+    """What happened in this process cannot be over."""
 
 
 def carriers(flows: Mapping[str, Flow]) -> Iterable[str]:
@@ -237,10 +197,12 @@ def carriers(flows: Mapping[str, Flow]) -> Iterable[str]:
 class Alerting(LogConsumer):
     """Finds the reasons for alerts in the log. Its checkpoint stays before what was not sent."""
 
-    def __init__(self, alerts: Alerts, log: Log) -> None:
+    def __init__(
+        self, alerts: Alerts, log: Log, *, flows: Mapping[str, Flow], config: ConfigCache
+    ) -> None:
         super().__init__(f"{OWN}alerts", "now", log)
-        self._alerts = alerts
-        self._groups: dict[Name, Group] = {}
+        self._alerts, self._flows, self._config = alerts, flows, config
+        self._groups: Groups = {}
         self._read = 0
 
     @property
@@ -248,30 +210,29 @@ class Alerting(LogConsumer):
         """When the next window begins, for tests with a manual clock."""
         return (self._alerts.window() + 1) * WINDOW_MS if self._groups else None
 
-    async def step(self) -> int:
+    async def _begin(self) -> int:
         is_fresh = self._position is None
-        position = await self._begin()
+        position = await super()._begin()
         if is_fresh:
             self._groups, self._read = {}, position
+        return position
+
+    async def step(self) -> int:
+        await self._begin()
         batch = await self._events.follow(self._read, BATCH)
-        found = [
-            (recorded.stream, group)
-            for recorded in batch
-            if (group := self._look(recorded)) is not None
-        ]
-        tests = await self._tests({stream for stream, group in found if group.flow})
-        for stream, group in found:
-            if stream not in tests:
-                add(self._groups, group)
+        for one in await self._not_over(
+            [one for recorded in batch if (one := self._look(recorded)) is not None]
+        ):
+            add(self._groups, one)
         self._read = batch[-1].position if batch else self._read
-        await self._alerts.send(self._groups)
+        await self._alerts.send(self._groups, self._forget)
         self._delivered = min(
-            (group.first - 1 for group in self._groups.values()), default=self._read
+            (group.position - 1 for group in self._groups.values()), default=self._read
         )
         await self._move()
         return len(batch)
 
-    def _look(self, recorded: Recorded) -> Group | None:
+    def _look(self, recorded: Recorded) -> Occurrence | None:
         try:
             meta = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
             return (
@@ -283,14 +244,49 @@ class Alerting(LogConsumer):
             # The projector quarantines it.
             return None
 
-    async def _tests(self, streams: Collection[str]) -> set[str]:
-        """The streams of test requests: they cause no alerts."""
-        stored = (
-            await self._events.read([(stream, 0) for stream in sorted(streams)]) if streams else []
-        )
-        return {one.stream for one in stored if one.version == 1 and _is_test(one)}
+    async def _forget(self, group: Group) -> None:
+        group.keep(await self._not_over(group.kept))
 
-    def _needs_person(self, recorded: Recorded, meta: e.Meta) -> Group | None:
+    async def _not_over(self, occurrences: Sequence[Occurrence]) -> list[Occurrence]:
+        """Those that are as their event left them, without those of test requests."""
+        credentials = [one for one in occurrences if not one.flow]
+        if credentials:
+            await self._config.refresh(*sorted({one.tenant for one in credentials}))
+        streams: dict[str, list[Recorded]] = {one.stream: [] for one in occurrences if one.flow}
+        if streams:
+            for recorded in await self._events.read([(name, 0) for name in sorted(streams)]):
+                streams[recorded.stream].append(recorded)
+        return [
+            one
+            for one in occurrences
+            if (self._is_open(one, streams[one.stream]) if one.flow else self._is_held(one))
+        ]
+
+    def _is_held(self, one: Occurrence) -> bool:
+        scope = Scope(None, one.tenant, one.example, is_refused=True)
+        return self._config.pauses.get(scope) is not None
+
+    def _is_open(self, one: Occurrence, stream: Sequence[Recorded]) -> bool:
+        """Whether the request is as this event left it: not redriven, resolved or purged."""
+        view: View | None = None
+        after: State | None = None
+        for recorded in stream:
+            try:
+                view = apply_event(view, recorded, one.flow)
+            except Exception:  # noqa: BLE001 -- quarantined: a person has to look at it, too
+                return view is None or not view.state.test
+            if recorded.version == one.version:
+                after = view.state
+        if view is None or after is None:
+            # Retention has removed it.
+            return False
+        now = view.state
+        is_kept = now.status != "failed" or (
+            failure_of(now, self._flows.get(one.flow), self._runtime.now_ms()) is not None
+        )
+        return not now.test and is_kept and _progress(now) == _progress(after)
+
+    def _needs_person(self, recorded: Recorded, meta: e.Meta) -> Occurrence | None:
         if meta.source == ALERTING:
             return None
         known = recorded.known
@@ -308,35 +304,40 @@ class Alerting(LogConsumer):
             kind = "undecided"
         else:
             return None
-        return Group(
+        return Occurrence(
             kind,
             meta.flow,
             self._alerts.label(meta.flow, event.reason),
             meta.tenant,
             meta.request_id,
+            event.reason,
+            recorded.stream,
+            recorded.version,
             recorded.position,
+            meta.occurred_at,
         )
 
-    def _refused(self, recorded: Recorded, meta: e.Meta) -> Group | None:
+    def _refused(self, recorded: Recorded, meta: e.Meta) -> Occurrence | None:
         if recorded.type != PAUSED:
             return None
         paused = msgspec.json.decode(recorded.data, type=Paused)
         if paused.refusal is None or paused.credential is None:
             return None
         is_missing = paused.refusal.missing or paused.reason.startswith(SECRET_MISSING)
-        return Group(
+        return Occurrence(
             "config_missing" if is_missing else "credential_refused",
             "",
             paused.credential.partition("/")[0],
             meta.tenant,
             paused.credential,
+            "",
+            recorded.stream,
+            recorded.version,
             recorded.position,
+            meta.occurred_at,
         )
 
 
-def _is_test(first: Recorded) -> bool:
-    try:
-        created = event_types(decode_meta(first.meta).flow).decode(first.type, first.data)
-    except ValueError:
-        return False
-    return isinstance(created, e.Created) and created.test
+def _progress(state: State) -> tuple[object, ...]:
+    """What changes when somebody or something deals with a failure."""
+    return state.status, state.operation, state.reason, state.due_at, state.purged
