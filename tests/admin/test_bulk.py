@@ -377,3 +377,14 @@ async def test_wrong_input_is_refused_with_all_field_errors_at_once(gesta, asked
             await reports(engine, **asked)
         assert set(refused.value.fields) == fields
         assert await engine.admin.audit() == []
+
+
+async def test_a_class_of_statuses_stands_for_each_of_them(gesta):
+    """Alerts and metrics say `http_4xx`; a person filters by what they say."""
+    reasons = ("http_404", "http_422", "http_4xx", "http_503", "busy")
+    async with engine_of(Provider(*map(Rejected, reasons))) as engine:
+        await failed_requests(engine, gesta, len(reasons))
+        for asked, count in (("http_4xx", 3), ("http_5xx", 1), ("http_404", 1), ("http_", 0)):
+            (report,) = await reports(engine, action="redrive", reason=asked, dry_run=True)
+            page = await engine.admin.dead_letter_page(reason=asked)
+            assert (report.matched, len(page.items)) == (count, count)

@@ -350,3 +350,17 @@ def test_submit_says_that_missing_config_will_hold_the_request(cli):
     assert "held: the tenant has no webhook.endpoint orders" in answer.err
     warnings = cli("submit", "notification.webhook", payload, "--json").json["warnings"]
     assert [one["code"] for one in warnings] == ["config_missing"]
+
+
+def test_submit_does_not_call_a_request_held_that_might_fail(cli):
+    secret = f"secret=whsec_{'A' * 32}"
+    cli("config", "put", "webhook.endpoint", "orders", "url=http://127.0.0.1:9/h", secret)
+    payload = '{"type": "order.paid", "data": {}, "endpoint": "orders"}'
+    answer = cli("submit", "notification.webhook", payload)
+    assert "held:" not in answer.err
+    assert "warning: the request will fail (private_address) unless the process" in answer.err
+    paused = cli("pause", "--flow", "notification.webhook", "--tenant", "default")
+    assert paused.code == 0, paused.err
+    answer = cli("submit", "notification.webhook", payload)
+    assert "held: the request is held because of a pause of" in answer.err
+    assert "private_address" not in answer.err

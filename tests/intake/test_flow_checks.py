@@ -153,3 +153,24 @@ async def test_submit_warns_of_an_address_that_the_worker_may_not_call(
         assert all("GESTA_ALLOW_PRIVATE" in one.message for one in request.warnings)
         tried = await engine.submit(webhook.Message(type="order.paid", data={}), test=True)
         assert tried.warnings == ()
+
+
+@pytest.mark.parametrize("work", [True, False], ids=["executes", "only submits"])
+async def test_a_process_that_only_submits_does_not_say_that_the_request_will_fail(tmp_path, work):
+    settings = Settings(url=f"sqlite:///{tmp_path / 'gesta.db'}")
+    flow = webhook.flow("https://10.0.0.7/hooks", f"whsec_{'A' * 32}")
+    async with Engine(settings=settings, flows=[flow], work=work) as engine:
+        request = await engine.submit(webhook.Message(type="order.paid", data={}))
+        (text,) = [one.message for one in request.warnings]
+    assert ("if this process executes it" in text) is work
+    assert ("unless the process that executes it may call 10.0.0.7" in text) is not work
+
+
+async def test_what_holds_a_request_is_said_instead_of_how_it_might_fail(tmp_path):
+    settings = Settings(url=f"sqlite:///{tmp_path / 'gesta.db'}")
+    flow = webhook.flow("https://10.0.0.7/hooks", f"whsec_{'A' * 32}")
+    async with Engine(settings=settings, flows=[flow], work=False) as engine:
+        await engine.admin.pause(tenant="default", reason="maintenance")
+        request = await engine.submit(webhook.Message(type="order.paid", data={}))
+        assert [one.code for one in request.warnings] == ["paused"]
+        assert request.warnings[0].message.endswith("tenant default: maintenance")

@@ -33,7 +33,7 @@ from gesta.flows.personal_fields import decode_object
 from gesta.flows.validation import actor_errors, tenant_errors, value_errors
 from gesta.intake.submit import Accepted
 from gesta.ports.read_model import Filter, Key, View, key_of
-from gesta.requests.dead_letters import failure_of
+from gesta.requests.dead_letters import failure_of, has_reason
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import BULK_ENDED, BULK_STARTED, BulkEnded, BulkStarted
@@ -186,7 +186,7 @@ class BulkRun:
         newest = state.created_at if asked.action == "cancel" else state.updated_at
         return (
             newest <= self._started_ms
-            and asked.reason in (None, state.reason)
+            and has_reason(state.reason, asked.reason)
             and asked.target in (None, state.target_id)
             and (asked.since is None or state.created_at >= _ms(asked.since))
             and (asked.until is None or state.created_at < _ms(asked.until))

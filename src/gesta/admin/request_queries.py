@@ -15,7 +15,7 @@ from gesta.engine.pipeline import Pipeline
 from gesta.errors import NotFound
 from gesta.intake.inbound.dead_letters import dead_letter_of
 from gesta.ports.read_model import Filter, View
-from gesta.requests.dead_letters import failure_of
+from gesta.requests.dead_letters import failure_of, has_reason
 from gesta.requests.pages import Page, page_of
 from gesta.tenants.pauses import Pause
 
@@ -112,7 +112,7 @@ class RequestQueries:
         now = self._pipeline.runtime.now_ms()
 
         def pick(view: View) -> DeadLetter | None:
-            if reason not in (None, view.state.reason):
+            if not has_reason(view.state.reason, reason):
                 return None
             return self._dead_letter(view.state, now)
 

@@ -166,6 +166,10 @@ class AttemptRepresentation(msgspec.Struct, rename="camel"):
     traceback: str | None = None
 
 
+#: Codes of warnings about an address that may not be called. All others say what holds a request.
+WILL_FAIL = frozenset({"private_address", "plain_http"})
+
+
 class SubmitWarning(Representation, frozen=True):
     """Why an accepted request will be held, or will probably fail.
 
@@ -183,7 +187,7 @@ class Submitted(Representation, frozen=True, omit_defaults=True):
     flow: str
     verdict: SubmitVerdict
     request: RequestRepresentation | None = None
-    #: Why the request will be held.
+    #: Why the request will be held, or will probably fail.
     warnings: tuple[SubmitWarning, ...] = ()
 
 
@@ -197,7 +201,7 @@ class BatchResult(Representation, frozen=True, omit_defaults=True):
     id: str | None = None
     flow: str | None = None
     problem: ProblemRepresentation | None = None
-    #: Why the request will be held.
+    #: Why the request will be held, or will probably fail.
     warnings: tuple[SubmitWarning, ...] = ()
 
 

@@ -76,6 +76,8 @@ async def submit(
     as_json: Json = False,
 ) -> None:
     """Submit a request; its id is printed once it is on disk."""
+    from gesta.api_types.requests import WILL_FAIL
+
     async with call.backend(create=True) as backend:
         try:
             answer = await _submitted(backend, flow, json_document(payload), delivery)
@@ -85,7 +87,8 @@ async def submit(
             say(answer.id)
             tell(f"{answer.verdict}; see it with: {call.place.command(f'show {answer.id}')}")
             for warning in answer.warnings:
-                tell(f"held: {warning.message}", "yellow")
+                label = "warning" if warning.code in WILL_FAIL else "held"
+                tell(f"{label}: {warning.message}", "yellow")
         await backend.warn_if_idle()
         await _end(backend, answer, wait, as_json=as_json)
 

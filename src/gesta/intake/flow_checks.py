@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from gesta.api_types.requests import SubmitWarning
 from gesta.domain.hold_words import hold_words
+from gesta.domain.stream_names import INSTALLATION
 from gesta.flows.deferrals import missing_text
 from gesta.flows.flow import Flow, Payload
 from gesta.outbound.address_guard import PrivateAddressGuard
@@ -40,6 +41,8 @@ class FlowChecks:
         self._config, self._templates, self._executed = config, templates, frozenset(executed)
         self._guard = guard
         self._ready: dict[str, tuple[TenantConfig, Templates]] = {}
+        #: Tenants whose pauses were read here. A worker reads them with every batch of jobs.
+        self._read: set[str] = set()
 
     async def errors(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
         """Field → error.
@@ -59,18 +62,34 @@ class FlowChecks:
     async def warnings(
         self, flow: Flow, payload: Payload, tenant: str, *, test: bool
     ) -> tuple[SubmitWarning, ...]:
-        """Why a request will be held or fail, as far as this process has read."""
-        if test:
-            # It uses stand-ins for secrets and missing config, and reaches only the sandbox.
-            return self._paused(flow, tenant, None)
-        credential = _credential(flow, payload)
+        """What holds the request; if nothing does, why it will fail. As far as this process has
+        read.
+        """
+        if flow.name not in self._executed and tenant not in self._read:
+            await self._config.refresh(INSTALLATION, tenant)
+            if len(self._read) >= TENANTS_KEPT:
+                self._read.clear()
+            self._read.add(tenant)
+        held = self._held(flow, payload, tenant, test=test)
+        if held and held[0].code == MISSING:
+            await self._config.refresh(tenant)
+            held = self._held(flow, payload, tenant, test=test)
+        # A test reaches only the sandbox.
+        if held or test or not (not_allowed := self._not_allowed(flow, payload, tenant)):
+            return held
+        # A pause that this process has not read yet is the nearer cause.
+        await self._config.refresh(INSTALLATION, tenant)
+        return self._held(flow, payload, tenant, test=test) or not_allowed
+
+    def _held(
+        self, flow: Flow, payload: Payload, tenant: str, *, test: bool
+    ) -> tuple[SubmitWarning, ...]:
+        # A test uses stand-ins for secrets and missing config.
+        credential = None if test else _credential(flow, payload)
         held = self._paused(flow, tenant, credential)
-        if not held and credential is not None:
-            held = self._without(flow, tenant, credential)
-            if held and held[0].code == MISSING:
-                await self._config.refresh(tenant)
-                held = self._without(flow, tenant, credential)
-        return held + self._not_allowed(flow, payload, tenant)
+        if held or credential is None:
+            return held
+        return self._without(flow, tenant, credential)
 
     def _not_allowed(self, flow: Flow, payload: Payload, tenant: str) -> tuple[SubmitWarning, ...]:
         """A URL with an address instead of a name, if this process may not call the address."""
@@ -81,10 +100,16 @@ class FlowChecks:
         refusal = self._guard.refusal(host, scheme) if host else None
         if refusal is None:
             return ()
-        text = (
-            f"the request will fail ({refusal}): this process may not call {host}. Set"
-            " GESTA_ALLOW_PRIVATE for the process that executes it (the worker) and restart it"
-        )
+        if flow.name in self._executed:
+            text = (
+                f"the request will fail ({refusal}) if this process executes it, which may not call"
+                f" {host}: set GESTA_ALLOW_PRIVATE for it and restart it"
+            )
+        else:
+            text = (
+                f"the request will fail ({refusal}) unless the process that executes it may call"
+                f" {host}: this needs GESTA_ALLOW_PRIVATE there, and this process does not have it"
+            )
         return (SubmitWarning(refusal, text),)
 
     def _paused(self, flow: Flow, tenant: str, credential: str | None) -> tuple[SubmitWarning, ...]:

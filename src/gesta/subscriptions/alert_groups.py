@@ -136,11 +136,11 @@ class Group:
         so, advice = SENTENCES[one.kind]
         title = so.format(**data)
         kind, _, code = one.example.partition("/")
-        told = advice.format(**data, put=put_command(kind, code))
+        remedy = advice.format(**data, put=put_command(kind, code))
         whose = f" Tenant {one.tenant}." if one.tenant else ""
         option = f" --tenant {one.tenant}" if one.tenant not in ("", "default") else ""
         exact = f" ({one.stored})" if one.stored not in ("", one.reason) else ""
-        text = f"gesta: {title}.{whose} For instance {one.example}{exact}: {told}{option}"
+        text = f"gesta: {title}.{whose} For instance {one.example}{exact}: {remedy}{option}"
         return Notice(key, title, text, data)
 
 

@@ -339,5 +339,5 @@ class Alerting(LogConsumer):
 
 
 def _progress(state: State) -> tuple[object, ...]:
-    """What changes when somebody or something deals with a failure."""
+    """What changes when a person or an operation deals with a failure."""
     return state.status, state.operation, state.reason, state.due_at, state.purged
