@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -103,7 +104,7 @@ def test_a_healthy_store_has_no_problems():
             {"backlog": {"a.b": Backlog(1, 2, 3, NOW - 70_000)}},
             "warn",
             "queue a.b",
-            "2 ready, 1 waiting, 3 running; the oldest has been ready for 1.2 min",
+            "2 ready, 1 later, 3 running; the oldest has been ready for 1.2 min",
         ),
         ({"backlog": {"a.b": Backlog(0, 1, 0, NOW - 700_000)}}, "bad", "queue a.b", "1 ready"),
         (
@@ -225,13 +226,13 @@ def test_a_flow_without_a_worker_is_an_error_before_its_queue_is_slow():
     assert (queue.level, queue.about) == ("bad", "queue a.b")
     assert (
         queue.status
-        == "2 ready, 0 waiting, 0 running, 4 left by a worker that died; the oldest has been ready"
+        == "2 ready, 0 later, 0 running, 4 left by a worker that died; the oldest has been ready"
         " for 55 s"
     )
     assert (
         queue.action
-        == "no worker executes a.b; start a process that declares it: `gesta worker --app …` or"
-        " `gesta serve --app …`"
+        == "no worker executes a.b; start a process that declares it: `gesta worker --app"
+        " MODULE:NAME` or `gesta serve --app MODULE:NAME`"
     )
     assert [
         one.level for one in found(backlog={"a.b": Backlog(ready=1, oldest_ready_ms=waited)})
@@ -335,7 +336,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
         (
             {},
             {"is_projected": False, "is_swept": False},
-            "no process runs on this store; start `gesta serve`",
+            "no process runs on this store; start `gesta serve --app MODULE:NAME`",
         ),
         (
             {"due_at": NOW + 60_000},
@@ -444,7 +445,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
         (
             {},
             {"is_erased": True, "is_projected": False, "is_swept": False},
-            "when a worker takes it; no process runs on this store; start `gesta serve`",
+            "when a worker takes it; no process runs on this store; start `gesta serve --app",
         ),
         (
             {},
@@ -497,7 +498,7 @@ JOB = QueueStanding(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000),
             {},
             (
                 f"ready for 5 s and no worker has taken it yet: no worker executes {FLOW};"
-                " start a process that declares it: `gesta worker --app …` or"
+                " start a process that declares it: `gesta worker --app MODULE:NAME` or"
             ),
         ),
         (
@@ -626,6 +627,73 @@ def test_live_workers_that_do_not_take_the_flow_are_named():
         "no worker has taken it yet: process 7 on host runs a worker, but none takes test.note"
         in why_not_sent(facts)
     )
+
+
+def test_a_flow_that_this_program_does_not_declare_is_started_by_its_own_program():
+    """`gesta doctor` without --app once said `gesta serve`, which does not execute the flow."""
+    facts = RequestFacts(STATE, NOW, is_projected=False, job=None, is_swept=False)
+    assert why_not_sent(facts).endswith("start `gesta serve --app MODULE:NAME`")
+    declared = msgspec.structs.replace(facts, is_external=False)
+    assert why_not_sent(declared).endswith("start `gesta serve`")
+    others = RequestFacts(STATE, NOW, is_projected=True, job=JOB, processes=(SERVER,))
+    assert "start a worker that declares it: `gesta worker --app MODULE:NAME`" in why_not_sent(
+        others
+    )
+
+
+async def test_requests_that_are_due_later_are_counted_with_and_without_a_job(gesta):
+    async with engine_of(Provider(Retry("busy", after_seconds=86_400))) as engine:
+        await engine.submit(Note())
+        await let_run(gesta)
+        assert _queue_lines(await examine(engine.pipeline, "default")) == [
+            (f"queue {FLOW}", "0 ready, 1 later, 0 running")
+        ]
+        for minutes in (3, 120):
+            due = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + minutes * 60, UTC)
+            await engine.submit(Note(), deliver_at=due)
+        await let_run(gesta)
+        assert _queue_lines(await examine(engine.pipeline, "default")) == [
+            (f"queue {FLOW}", "0 ready, 3 later, 0 running")
+        ]
+        # 110 minutes later one has been executed, and the next is due in ten minutes.
+        await pass_time(gesta, 110 * 60, step_seconds=60)
+        assert _queue_lines(await examine(engine.pipeline, "default")) == [
+            (f"queue {FLOW}", "0 ready, 2 later, 0 running")
+        ]
+
+
+def _queue_lines(facts: Facts) -> list[tuple[str, str]]:
+    return [(one.about, one.status) for one in diagnose(facts) if one.about.startswith("queue")]
+
+
+async def test_waiting_jobs_of_a_flow_that_no_worker_executes_are_logged_once(gesta, caplog):
+    said = "no worker executes their flow"
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        queue = engine.pipeline.environment.stores.queue
+        await queue.put([Job("x-1", "default", "other.flow", "x", 1)])
+        await pass_time(gesta, 200, step_seconds=1)
+    (line,) = [one.getMessage() for one in caplog.records if said in one.getMessage()]
+    assert '"namespace":"other.flow","jobs":1' in line
+    assert "gesta worker --app MODULE:NAME" in line
+
+
+def test_alerts_that_wait_are_not_called_slow():
+    checkpoint = Checkpoint("subscription/gesta/alerts", 1)
+    facts = msgspec.structs.replace(
+        WELL,
+        end=20_000,
+        checkpoints=[*WELL.checkpoints, checkpoint],
+        roles=[*WELL.roles, RoleLease(checkpoint.name, "host:1:a", NOW + 2_000)],
+    )
+
+    def line(facts: Facts) -> Finding:
+        (found,) = [one for one in diagnose(facts) if one.about == "subscription gesta/alerts"]
+        return found
+
+    assert line(facts).action == "the handler is slow"
+    waiting = msgspec.structs.replace(facts, alerts_error="there is no webhook.endpoint ops")
+    assert (line(waiting).level, line(waiting).action) == ("ok", "")
 
 
 async def test_the_facts_list_other_live_processes_and_not_the_doctor_itself(gesta):

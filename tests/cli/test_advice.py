@@ -122,8 +122,15 @@ def test_the_program_that_was_asked_is_the_one_to_start_if_it_declares_the_flow(
     assert "`gesta worker --app shop:engine --url sqlite:///s.db`" in no_worker_executes(
         "a.b", place, is_declared=True
     )
-    assert "`gesta worker --app … --url sqlite:///s.db`" in no_worker_executes(
+    assert "`gesta worker --app MODULE:NAME --url sqlite:///s.db`" in no_worker_executes(
         "a.b", place, is_declared=False
+    )
+
+
+def test_a_channel_that_the_program_does_not_declare_needs_no_program():
+    place = Target(app=options(app="shop:engine"))
+    assert "`gesta worker` or `gesta serve`" in no_worker_executes(
+        "notification.webhook", place, is_declared=False
     )
 
 

@@ -1,11 +1,15 @@
-"""The commands of the guides work."""
+"""What the guides say is so."""
 
 import os
 import shlex
 import subprocess
 import sys
 
+from gesta import Done, Retry, Unknown
+from gesta.domain.events import OutcomeUnknown
+from gesta.domain.retry_policy import RetryPolicy
 from tests.docs.test_docs import ROOT, blocks
+from tests.world import Note, Provider, engine_of
 
 
 def test_the_commands_of_the_guides_work(tmp_path):
@@ -31,3 +35,29 @@ def test_the_commands_of_the_guides_work(tmp_path):
             check=False,
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+async def test_a_429_after_an_unknown_outcome_leaves_the_request_in_doubt(gesta):
+    """docs/own-flow.md: such an attempt did nothing, but the earlier one may have."""
+    script = Provider(Unknown("http_500"), Retry("http_429"), Done(id="r-1"))
+    async with engine_of(script) as engine:
+        request = await engine.submit(Note())
+        await gesta.settle()
+        shown = [
+            (event.attempt, event.reason)
+            for _, event, _ in await engine.history(request.id)
+            if isinstance(event, OutcomeUnknown)
+        ]
+        assert shown == [(1, "http_500"), (2, "http_429")]
+        assert await request.status() == "completed"
+    script = Provider(Unknown("http_500"), *[Retry("http_429")] * 2)
+    async with engine_of(script, retry=RetryPolicy(attempts=3)) as engine:
+        request = await engine.submit(Note())
+        await gesta.settle()
+        state = (await request.view()).state
+        assert (state.status, state.reason, state.waits_for_a_person) == (
+            "unknown",
+            "http_429",
+            True,
+        )
+        assert script.keys == [script.keys[0]] * 3

@@ -269,11 +269,13 @@ async def test_gone_disables_the_endpoint_and_nothing_is_sent_to_it_any_more():
     pipeline = Pipeline(webhook.flow(), StoredConfig({"erp": webhook.Endpoint(URL, "")}))
     pipeline.receiver.next(status=410)
     message = webhook.Message("order.paid", {}, endpoint="erp")
+    put = "gesta config put webhook.endpoint erp url=URL secret=env:HOOK_SECRET"
+    first = f"before a redrive, store it again: {put}"
     assert await pipeline.attempt(message) == Rejected(
-        "endpoint_gone", "answered 410"
+        "endpoint_gone", f"answered 410, so the endpoint is disabled; {first}"
     )  # D-14: 410 disable endpoint
     assert await pipeline.attempt(message) == Rejected(
-        "endpoint_disabled", "the receiver answered 410 Gone"
+        "endpoint_disabled", f"the receiver answered 410 Gone; {first}"
     )
     assert pipeline.receiver.calls == 1
 

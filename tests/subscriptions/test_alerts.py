@@ -277,10 +277,11 @@ async def test_a_process_whose_alerts_go_nowhere_logs_it_when_it_starts(gesta, c
 
 
 async def test_an_impossible_destination_is_reported(gesta):
-    for to, error in [
-        ("notification.webhook:nobody", "there is no webhook.endpoint nobody"),
-        ("shop.order:x", "this process has no flow shop.order"),
-        (f"{FLOW}:x", f"{FLOW} cannot carry alerts; flows that can: notification.email"),
+    put, choose = "store it with gesta config put", "set alerts_to to a flow that can"
+    for to, error, remedy in [
+        ("notification.webhook:nobody", "there is no webhook.endpoint nobody", put),
+        ("shop.order:x", "this process has no flow shop.order", choose),
+        (f"{FLOW}:x", f"{FLOW} cannot carry alerts; flows that can: notification.email", choose),
     ]:
         engine = await watched(Provider(Rejected("bad_payload")), to)
         assert engine.pipeline.alerts is not None
@@ -291,6 +292,7 @@ async def test_an_impossible_destination_is_reported(gesta):
             if one.about == "alerts"
         ]
         assert (found.level, error in found.status) == ("bad", True)
+        assert found.action == remedy
         await engine.submit(Note())
         await gesta.settle()
         await engine.stop()
@@ -448,3 +450,13 @@ def test_more_occurrences_than_are_kept_are_counted_and_none_is_lost():
     assert group.notice("key").data["example"] == "3"
     group.forget_before(4)
     assert group.count == 0
+
+
+async def test_doctor_says_which_flow_the_program_lacks_for_alerts(gesta):
+    settings = Settings(url=URL, alerts_to=TO)
+    async with Engine(flows=[note_flow(Provider())], settings=settings) as engine:
+        facts = await examine(engine.pipeline, "default")
+        (note,) = [note for note in engine.notes if "alerts" in note]
+    (found,) = [one for one in diagnose(facts) if one.about == "alerts"]
+    assert found.action == "add gesta.flows.webhook.flow() to the Engine's flows"
+    assert note.endswith("; add gesta.flows.webhook.flow() to the Engine's flows")

@@ -15,6 +15,7 @@ from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.money import Money
 from gesta.domain.state import State
 from gesta.domain.transaction import events as money
+from gesta.flows.channels import how_to_add
 from gesta.ports.leases import LiveProcess
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
@@ -241,9 +242,10 @@ class Target(msgspec.Struct, frozen=True):
         """A command that needs no tenant, for instance one that starts this program."""
         return f"gesta {words}{self.app}{self.store}"
 
-    def process_of_another(self, words: str) -> str:
-        """A command that starts another program."""
-        return f"gesta {words} --app …{self.store}"
+    def process_of_another(self, words: str, flow: str) -> str:
+        """A command that starts a process with a flow that this program does not declare."""
+        app = "" if how_to_add(flow) else " --app MODULE:NAME"
+        return f"gesta {words}{app}{self.store}"
 
 
 HERE = Target()

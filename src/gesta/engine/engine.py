@@ -240,7 +240,7 @@ class Engine:
             return
         alerts = self.pipeline.alerts
         if alerts is not None and alerts.impossible:
-            yield f"no alerts are sent to {alerts.to}: {alerts.impossible}"
+            yield f"no alerts are sent to {alerts.to}: {alerts.impossible}; {alerts.remedy}"
         for one in self._subscriptions.values():
             if not any(map(one.covers, self._flows)):
                 yield f"no flow of this process matches subscription {one.name}: {one.flow}"

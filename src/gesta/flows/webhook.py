@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec.structs import force_setattr
 
+from gesta.api_types.config_commands import put_command
 from gesta.domain.commands import Rules
 from gesta.domain.durations import iso
 from gesta.domain.ids import id_bytes, pattern_error
@@ -205,12 +206,22 @@ def _executor(declared: Endpoint | None, timeout_seconds: float) -> Executor:
                 f"answered {response.status}",
             )
         if response.status == 410:
-            await attempt.config.disable(
-                ENDPOINT, message.endpoint, "the receiver answered 410 Gone"
-            )
+            return await _gone(message.endpoint, attempt)
         return _outcome(response, message_id, attempt)
 
     return execute
+
+
+async def _gone(code: str, attempt: Attempt) -> Rejected:
+    """The receiver answered 410. An endpoint that only the program declares stays enabled."""
+    if attempt.config.get(ENDPOINT, code) is None:
+        return Rejected("endpoint_gone", "answered 410")
+    await attempt.config.disable(ENDPOINT, code, "the receiver answered 410 Gone")
+    return Rejected("endpoint_gone", f"answered 410, so the endpoint is disabled; {_enable(code)}")
+
+
+def _enable(code: str) -> str:
+    return f"before a redrive, store it again: gesta {put_command(ENDPOINT, code)}"
 
 
 def _notice(code: str, notice: Notice) -> Payload:
@@ -263,7 +274,8 @@ async def _endpoint(
         endpoint = stored.body
         assert isinstance(endpoint, Endpoint)
         if endpoint.disabled:
-            raise AttemptEnded(Rejected("endpoint_disabled", endpoint.disabled_reason))
+            detail = f"{endpoint.disabled_reason or 'no reason given'}; {_enable(code)}"
+            raise AttemptEnded(Rejected("endpoint_disabled", detail))
         secrets = await attempt.config.secrets(ENDPOINT, code, "secret")
         if not secrets:
             raise CredentialRefused(f"{ENDPOINT}/{code}", SECRET_MISSING, "the vault has no secret")
@@ -334,8 +346,6 @@ def _outcome(response: HttpResponse, message_id: str, attempt: Attempt) -> Outco
         return Done(message_id)
     if 300 <= status < 400:
         return Rejected("redirect_refused", detail)
-    if status == 410:
-        return Rejected("endpoint_gone", detail)
     after_seconds = attempt.http.retry_after(response) or 0.0
     if status in (502, 504):
         return Unknown(status_reason(status), detail, after_seconds)

@@ -14,6 +14,9 @@ from gesta.ports.job_queue import Backlog
 Alarm = Literal["depth", "age", "dead_letters"]
 #: The name of the boundary queue in metrics and alarms. No flow has this name.
 INBOUND = "inbound"
+#: A ready job that waits this long while no job of its flow runs: no worker executes the flow.
+#: Workers poll every second.
+UNSERVED_MS = 30_000
 INBOUND_ALARMS = QueueAlarms(DEPTH_ALARM, AGE_ALARM_SECONDS, DEAD_LETTERS_ALARM)
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
+from gesta.domain.ids import flow_of_external_queue
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.intake.inbound.queue_age import QueueAge
-from gesta.maintenance.queue_alarms import INBOUND, inbound_standings, standings
+from gesta.maintenance.queue_alarms import INBOUND, UNSERVED_MS, inbound_standings, standings
 from gesta.maintenance.unknown_money import unknown_money
 from gesta.ports.boundary_queue import BoundaryQueue
 from gesta.ports.job_queue import Backlog, by_flow
@@ -27,6 +28,8 @@ class StoreMetrics:
         """`inbound`: the boundary queue, where inbound events pass through one."""
         self._flows, self._stores, self._pausing, self._process = flows, stores, pausing, process
         self._inbound = inbound
+        #: Flows that were logged, each once until a worker executes it.
+        self._unserved: set[str] = set()
 
     async def step(self) -> None:
         now, telemetry = self._process.runtime.now_ms(), self._process.telemetry
@@ -34,7 +37,9 @@ class StoreMetrics:
             (flow.dead_letter_seconds for flow in self._flows.values()),
             default=Flow.dead_letter_seconds,
         )
-        backlog = by_flow(await self._stores.job_inspection.backlog())
+        queues = await self._stores.job_inspection.backlog()
+        self._log_unserved(queues, now)
+        backlog = by_flow(queues)
         # A declared flow shows 0 from the start: an alert needs a series.
         unsettled = dict.fromkeys(((flow, "failed") for flow in self._flows), 0)
         unsettled |= await self._stores.read_model.unsettled(now - round(keep_seconds * 1000))
@@ -60,6 +65,24 @@ class StoreMetrics:
             unknown_money=await unknown_money(unknown, self._stores.sweep_index, now),
             now_ms=now,
         )
+
+    def _log_unserved(self, queues: Mapping[str, Backlog], now_ms: int) -> None:
+        """Log a flow that this process does not declare and that no worker executes.
+
+        External queues are left out: their workers say nothing while there is no work.
+        """
+        unserved = {
+            flow: jobs
+            for flow, jobs in queues.items()
+            if flow not in self._flows
+            and flow_of_external_queue(flow) == flow
+            and not jobs.at_work
+            and jobs.oldest_ready_ms is not None
+            and now_ms - jobs.oldest_ready_ms > UNSERVED_MS
+        }
+        for flow in sorted(unserved.keys() - self._unserved):
+            self._process.telemetry.not_executed(flow, unserved[flow].ready)
+        self._unserved = set(unserved)
 
 
 async def _boundary(

@@ -447,6 +447,15 @@ class Telemetry:
                 value, limit = round(one.value), round(one.limit)
                 self.alarm(f"queue_{one.alarm}", one.flow, f"{value} (limit {limit})")
 
+    def not_executed(self, flow: str, jobs: int) -> None:
+        """No worker executes a flow that this process does not declare."""
+        self.log.warning(
+            "jobs wait: no worker executes their flow, and this process does not declare it",
+            namespace=flow,
+            jobs=jobs,
+            remedy="gesta worker --app MODULE:NAME, with the program that declares it",
+        )
+
     def alert_failed(self, flow: str, reason: str, error: Exception) -> None:
         self.log.error("alert cannot be sent", namespace=flow, reason=reason, error=str(error))
 

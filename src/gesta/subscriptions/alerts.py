@@ -24,6 +24,7 @@ from gesta.domain.state import State
 from gesta.domain.status_events import ALERTING, is_reply
 from gesta.domain.stream_names import INSTALLATION
 from gesta.errors import Conflict, GestaError, Overloaded, StoreError
+from gesta.flows.channels import how_to_add
 from gesta.flows.deferrals import SECRET_MISSING
 from gesta.flows.flow import Flow, Payload
 from gesta.intake.submit import Intake
@@ -93,6 +94,14 @@ class Alerts:
         if self._flow is None:
             return f"this process has no flow {self._flow_name}; {able}"
         return f"{self._flow_name} cannot carry alerts; {able}" if not self.is_possible else ""
+
+    @property
+    def remedy(self) -> str:
+        """What to change in the program or its settings, so that alerts become possible."""
+        if self.is_possible:
+            return ""
+        add = "" if self._flow is not None else how_to_add(self._flow_name).removeprefix("; ")
+        return add or "set alerts_to to a flow that can"
 
     async def error(self) -> str:
         """Why alerts cannot be sent; empty: they can."""

@@ -36,7 +36,7 @@ from gesta.domain.ids import (
 )
 from gesta.domain.stream_names import checkpoint_of
 from gesta.flows.deferrals import SECRET_MISSING
-from gesta.maintenance.queue_alarms import Standing, inbound_standings
+from gesta.maintenance.queue_alarms import UNSERVED_MS, Standing, inbound_standings
 from gesta.maintenance.schedules import CHECKPOINT as SCHEDULE
 from gesta.maintenance.schedules import ROLE as SCHEDULES
 from gesta.maintenance.sweeper import ROLE as SWEEP
@@ -50,18 +50,18 @@ from gesta.ports.stores import Health
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.metrics import UnknownMoney
 from gesta.runtime.redaction import scrub
+from gesta.subscriptions.log_consumer import OWN
 from gesta.tenants.pauses import Pause
 
 Level = Literal["ok", "warn", "bad"]
 
 SUBSCRIPTION = checkpoint_of("")
+#: Alerts wait in the log while they cannot be sent.
+ALERTS = checkpoint_of(f"{OWN}alerts")
 MIB = 1024 * 1024
 #: Something that should happen immediately is a warning after the first, an error after the second.
 SLOW_MS, STUCK_MS = 60_000, 600_000
 LAG_MS = 10_000
-#: A ready job that waits this long while no job of its flow runs: no worker executes the flow.
-#: Workers poll every second.
-UNSERVED_MS = 30_000
 FREE_LOW, FREE_OUT = 1024 * MIB, 100 * MIB
 #: A write-ahead log grows to this size when a process reads for hours.
 LOG_LARGE = 1024 * MIB
@@ -106,6 +106,8 @@ class Facts(msgspec.Struct, frozen=True):
     dead_letters: int
     #: Settings that look wrong.
     odd_settings: Sequence[str]
+    #: Flow → requests that are due later than the queue holds jobs, up to a limit.
+    later: Mapping[str, int] = {}
     #: Requests of callers' transactions that are not in the event store yet.
     outbox: Sequence[OutboxStanding] = ()
     #: The pauses of all tenants together, of this tenant and of tenants with held jobs.
@@ -121,6 +123,8 @@ class Facts(msgspec.Struct, frozen=True):
     #: Where alerts go, and why they cannot be sent.
     alerts_to: str = ""
     alerts_error: str = ""
+    #: What to change in the program or its settings; empty: store what is missing.
+    alerts_remedy: str = ""
     #: Code of a `webhook.subscription` → why it sends nothing; empty: it works.
     event_webhooks: Mapping[str, str] = {}
     #: The flows that this program declares.
@@ -361,14 +365,15 @@ def _outbox(facts: Facts) -> Iterator[Finding]:
 
 
 def _queue(facts: Facts) -> Iterator[Finding]:
-    if not facts.backlog:
+    if not facts.backlog and not facts.later:
         yield Finding("ok", "queue", "empty")
     external_queues = {
         flow_of_external_queue(name)
         for name in facts.backlog
         if flow_of_external_queue(name) != name
     }
-    for flow, jobs in sorted(by_flow(facts.backlog).items()):
+    backlog = dict.fromkeys(facts.later, Backlog()) | by_flow(facts.backlog)
+    for flow, jobs in sorted(backlog.items()):
         age = 0 if jobs.oldest_ready_ms is None else facts.now_ms - jobs.oldest_ready_ms
         level: Level = "bad" if age > STUCK_MS else "warn" if age > SLOW_MS else "ok"
         advice = (
@@ -387,7 +392,8 @@ def _queue(facts: Facts) -> Iterator[Finding]:
             # warning.
             level = "bad" if age > UNSERVED_MS else "warn"
             advice = no_worker_executes(flow, facts.place, is_declared=flow in facts.declared)
-        yield Finding(level, f"queue {flow}", _counts(jobs, age, facts.place), advice)
+        later = jobs.waiting + facts.later.get(flow, 0)
+        yield Finding(level, f"queue {flow}", _counts(jobs, later, age, facts.place), advice)
 
 
 _ALARMS: Mapping[str, tuple[str, str]] = {
@@ -406,8 +412,9 @@ def _alarms(facts: Facts) -> Iterator[Finding]:
             yield Finding("warn", f"alarm {one.flow}", text, action.format(dlq=dlq))
 
 
-def _counts(jobs: Backlog, age_ms: int, place: Target) -> str:
-    parts = [f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.at_work} running"]
+def _counts(jobs: Backlog, later: int, age_ms: int, place: Target) -> str:
+    """`later`: requests that are due later, with or without a job."""
+    parts = [f"{jobs.ready} ready, {later} later, {jobs.at_work} running"]
     if jobs.abandoned:
         parts.append(f"{jobs.abandoned} left by a worker that died")
     if jobs.held:
@@ -509,11 +516,10 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
                 "start the program that declares it",
             )
         else:
+            waits = one.name == ALERTS and facts.alerts_error
+            is_slow = behind > BEHIND and not waits
             yield Finding(
-                "warn" if behind > BEHIND else "ok",
-                about,
-                lag,
-                "the handler is slow" if behind > BEHIND else "",
+                "warn" if is_slow else "ok", about, lag, "the handler is slow" if is_slow else ""
             )
 
 
@@ -552,7 +558,7 @@ def _notifications(facts: Facts) -> Iterator[Finding]:
             "bad",
             "alerts",
             f"cannot be sent to {facts.alerts_to}: {facts.alerts_error}",
-            f"store it with {facts.place.command('config put')}",
+            facts.alerts_remedy or f"store it with {facts.place.command('config put')}",
         )
     elif facts.alerts_to:
         yield Finding("ok", "alerts", f"go to {facts.alerts_to}")

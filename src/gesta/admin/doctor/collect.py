@@ -31,6 +31,8 @@ from gesta.tenants.pauses import Pause
 
 #: Larger counts are not needed.
 LIMIT = 1_000
+#: Later than everything that is scheduled, in the year 9999.
+FOREVER_MS = 253_402_300_000_000
 #: Jobs of one queue and state that the search for secrets looks at.
 SAMPLE = 100
 
@@ -63,6 +65,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         unseen=len(unseen),
         unseen_since_ms=_happened(unseen[0]) if unseen else None,
         backlog=backlog,
+        later=await _later(pipeline, now),
         queue_alarms=list(standings(pipeline.flows, by_flow(backlog), dead, now)),
         quarantined=await stores.read_model.quarantined(None, LIMIT),
         undecided=undecided,
@@ -73,6 +76,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         pauses=await _pauses(pipeline, tenant),
         alerts_to="" if pipeline.alerts is None else scrub(pipeline.alerts.to),
         alerts_error="" if pipeline.alerts is None else await pipeline.alerts.error(),
+        alerts_remedy="" if pipeline.alerts is None else pipeline.alerts.remedy,
         event_webhooks={one.code: one.error for one in await _listening(pipeline, tenant)},
         declared=frozenset(pipeline.flows),
         tenant=tenant,
@@ -84,6 +88,16 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         unknown_money=await unknown_money(pipeline.flows.values(), stores.sweep_index, now),
         moved_jobs={} if stores.job_counts is None else await stores.job_counts.moved(),
         boundary=await _boundary(pipeline),
+    )
+
+
+async def _later(pipeline: Pipeline, now_ms: int) -> Counter[str]:
+    """Flow → requests that are due too late for a job. The sweeper puts it when they are due."""
+    scheduled, _ = await pipeline.environment.stores.sweep_index.due(FOREVER_MS, LIMIT)
+    return Counter(
+        view.state.flow
+        for view in scheduled
+        if view.state.is_far and view.state.wants is not None and (view.state.due_at or 0) > now_ms
     )
 
 

@@ -51,6 +51,14 @@ class RequestFacts(msgspec.Struct, frozen=True):
     unlisted_queue: str = ""
 
     @property
+    def is_declared(self) -> bool:
+        return self.is_external is not None
+
+    def start_of(self, words: str) -> str:
+        """The command that starts a process with its flow."""
+        return start_of(words, self.state.flow, self.place, is_declared=self.is_declared)
+
+    @property
     def is_leased(self) -> bool:
         return self.job is not None and self.job.state == "leased"
 
@@ -60,13 +68,16 @@ OTHER_WORDS = "; or --not-executed or --failed instead of --succeeded"
 MOMENT_MS = 5_000
 
 
-def no_worker_executes(flow: str, place: Target, *, is_declared: bool) -> str:
+def start_of(words: str, flow: str, place: Target, *, is_declared: bool) -> str:
     """`is_declared`: this program declares the flow, so it is the one to start."""
-    start = place.process if is_declared else place.process_of_another
-    return (
-        f"no worker executes {flow}; start a process that declares it: `{start('worker')}` or"
-        f" `{start('serve')}`"
+    return place.process(words) if is_declared else place.process_of_another(words, flow)
+
+
+def no_worker_executes(flow: str, place: Target, *, is_declared: bool) -> str:
+    worker, serve = (
+        start_of(words, flow, place, is_declared=is_declared) for words in ("worker", "serve")
     )
+    return f"no worker executes {flow}; start a process that declares it: `{worker}` or `{serve}`"
 
 
 def why_not_sent(facts: RequestFacts) -> str:
@@ -104,7 +115,7 @@ def _held(facts: RequestFacts, then: str) -> str:
     """What would hold it even if it were due; empty: nothing."""
     is_idle = not facts.is_projected and not facts.is_swept and not facts.at_work
     if is_idle and not facts.processes:
-        return f"no process runs on this store{then}; start `{facts.place.process('serve')}`"
+        return f"no process runs on this store{then}; start `{facts.start_of('serve')}`"
     if facts.pause is not None and not facts.is_leased:
         return _paused(facts.pause, facts.now_ms, facts.place, then)
     return ""
@@ -233,12 +244,10 @@ def _ready(facts: RequestFacts, waiting: int) -> str:
         names = ", ".join(process_name(one) for one in workers)
         return (
             f"{since}: {names} {verb(len(workers), 'runs a worker', 'run workers')}, but none takes"
-            f" {state.flow}; start a worker that declares it, or look at the logs of those"
+            f" {state.flow}; start a worker that declares it: `{facts.start_of('worker')}`, or look"
+            " at the logs of those"
         )
-    return (
-        f"{since}:"
-        f" {no_worker_executes(state.flow, facts.place, is_declared=facts.is_external is not None)}"
-    )
+    return f"{since}: {no_worker_executes(state.flow, facts.place, is_declared=facts.is_declared)}"
 
 
 def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
