@@ -460,3 +460,18 @@ async def test_doctor_says_which_flow_the_program_lacks_for_alerts(gesta):
     (found,) = [one for one in diagnose(facts) if one.about == "alerts"]
     assert found.action == "add gesta.flows.webhook.flow() to the Engine's flows"
     assert note.endswith("; add gesta.flows.webhook.flow() to the Engine's flows")
+
+
+async def test_a_restart_does_not_alert_again_of_what_is_still_open(gesta):
+    engine = await watched(Provider(Rejected("bad_payload")))
+    await engine.submit(Note())
+    await gesta.settle()
+    await engine.stop()
+    assert heard(gesta) == [("dead_letter", "bad_payload", 1)]
+    gesta.runtime.advance(3_600)
+    async with engine_of(Provider(Rejected("bad_payload"))) as engine:
+        await gesta.settle()
+        assert len(heard(gesta)) == 1
+        await engine.submit(Note())
+        await gesta.settle()
+    assert heard(gesta) == [("dead_letter", "bad_payload", 1)] * 2
