@@ -25,6 +25,9 @@ from gesta.requests.waiters import outcome_of
 from gesta.testing.plugin import Harness
 
 FLOW = "test.note"
+#: The details of the reason `lease_lost`.
+WORKER_LOST = "its worker died or lost the store during the attempt"
+LEASE_CUT = "the worker could not renew its lease in the store and cut the call"
 URL = "memory:components"
 
 Play = Outcome | BaseException | Callable[[Any, Attempt], Awaitable[object]]

@@ -13,6 +13,7 @@ from gesta.testing.plugin import Harness
 from tests.world import (
     FLOW,
     URL,
+    WORKER_LOST,
     Gate,
     Note,
     Provider,
@@ -206,7 +207,7 @@ async def test_a_job_put_again_is_possibly_executed_so_a_manual_flow_is_not_exec
         await lose_the_queue(asking)
     async with engine_of(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 130, 0.5)
-        assert await result(await engine.request(request.id)) == Unknown("lease_lost")
+        assert await result(await engine.request(request.id)) == Unknown("lease_lost", WORKER_LOST)
     assert provider.calls == []
 
 

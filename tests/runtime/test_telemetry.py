@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Rejected, Retry, Unknown
+from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Retry, Unknown
 from gesta.flows import webhook
 from gesta.ports.leases import LiveProcess
 from gesta.runtime.telemetry import logger, reason_label, structure
@@ -114,6 +114,10 @@ async def test_a_success_is_logged_at_level_debug_only(gesta, caplog):
 
 class Letter(Payload, frozen=True):
     text: str
+
+
+class PersonalLetter(Payload, frozen=True):
+    email: Personal[str]
 
 
 async def test_no_secret_and_no_address_comes_through_a_log(gesta, caplog):
@@ -341,6 +345,20 @@ async def test_the_traceback_of_an_executor_is_logged_without_secrets(gesta, cap
     assert "in execute" in trace
     assert "test_telemetry.py" in trace
     assert not any(secret in trace for secret in ("abcdef123456", "ann@"))
+
+
+async def test_a_flow_with_personal_data_that_returns_no_outcome_is_named_in_the_log(gesta, caplog):
+    """The detail is encrypted, so the line had an empty `error`."""
+
+    async def execute(payload: PersonalLetter, attempt: Attempt) -> Outcome:
+        return None  # type: ignore[return-value]
+
+    caplog.set_level(logging.INFO, "gesta")
+    async with Engine(URL, flows=[Flow("test.letter", PersonalLetter, execute)]) as engine:
+        await engine.submit(PersonalLetter("ann@example.com"))
+        await let_run(gesta)
+    (line,) = lines(caplog, "executor raised")
+    assert line["error"] == "the executor returned NoneType, not an Outcome"
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.worker.lease import Lease
 from tests.world import (
     FLOW,
+    WORKER_LOST,
     Faulty,
     Gate,
     Note,
@@ -242,5 +243,5 @@ async def test_a_possibly_executed_job_is_not_made_clean_by_a_lease_that_ran_out
         ports.queue.fail("extend", times=4)
         await pass_time(gesta, 20)
         assert loading.is_set()
-        assert await result(await engine.request(request.id)) == Unknown("lease_lost")
+        assert await result(await engine.request(request.id)) == Unknown("lease_lost", WORKER_LOST)
     assert len(provider.calls) == 1

@@ -12,6 +12,8 @@ from gesta import Done, Rejected, Retry, Unknown
 from gesta.domain.outcome import Outcome
 from tests.world import (
     FLOW,
+    LEASE_CUT,
+    WORKER_LOST,
     Deaf,
     Gate,
     Note,
@@ -233,7 +235,7 @@ async def test_a_call_is_cut_before_the_lease_ends_when_it_cannot_be_renewed(ges
             await let_run(gesta)
         # K-12: over when another worker may begin, not after.
         assert gesta.runtime.now_ms() - began <= 4_000
-        assert await result(request) == Unknown("lease_lost")
+        assert await result(request) == Unknown("lease_lost", LEASE_CUT)
 
 
 async def test_a_call_is_cut_before_the_lease_ends_when_the_renewal_hangs(gesta, ports):
@@ -251,7 +253,7 @@ async def test_a_call_is_cut_before_the_lease_ends_when_the_renewal_hangs(gesta,
             gesta.advance(0.25)
             await let_run(gesta)
         assert gesta.runtime.now_ms() - began <= 4_000
-        assert await result(request) == Unknown("lease_lost")
+        assert await result(request) == Unknown("lease_lost", LEASE_CUT)
 
 
 async def test_a_process_that_slept_past_its_own_lease_does_not_call_beside_itself(gesta):
@@ -378,7 +380,7 @@ async def test_stopping_ends_although_the_store_takes_nothing_any_more(gesta, po
     # again blindly.
     async with engine_of(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 6)
-        assert await result(await engine.request(request.id)) == Unknown("lease_lost")
+        assert await result(await engine.request(request.id)) == Unknown("lease_lost", WORKER_LOST)
     assert len(provider.calls) == 1
 
 
@@ -402,5 +404,5 @@ async def test_a_possibly_executed_job_does_not_become_clean_by_a_stop(gesta, po
     await engine.stop()
     async with engine_of(provider, on_unknown="manual") as engine:
         await pass_time(gesta, 10)
-        assert await result(await engine.request(request.id)) == Unknown("lease_lost")
+        assert await result(await engine.request(request.id)) == Unknown("lease_lost", WORKER_LOST)
     assert len(provider.calls) == 1

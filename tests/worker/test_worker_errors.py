@@ -23,6 +23,7 @@ from gesta.tenants.config import PUT
 from tests.world import (
     FLOW,
     URL,
+    WORKER_LOST,
     Deaf,
     Gate,
     Note,
@@ -375,7 +376,7 @@ async def test_only_the_winner_of_the_journal_calls(gesta, ports):
         await pass_time(gesta, 2)
         assert provider.calls == []
         # R1-21: begun and not ended: unknown, so the flow's policy decides.
-        assert await result(request) == Unknown("lease_lost")
+        assert await result(request) == Unknown("lease_lost", WORKER_LOST)
 
 
 async def test_a_journal_that_took_longer_than_the_lease_makes_no_call(gesta, ports):

@@ -115,6 +115,7 @@ class Lose(Command, frozen=True, gc=False):
     at: int
     reason: str = "lease_lost"
     chance: float = 0.0
+    detail: str = ""
 
 
 class Reconciled(Command, frozen=True, gc=False):

@@ -66,6 +66,11 @@ NO_TESTS = Rejected(
     "the flow no longer declares effects='attempt', so a test could leave the sandbox; nothing was"
     " called",
 )
+#: Why a running call was cancelled, in words; any other reason: it took too long.
+CUT_DETAILS = {
+    "lease_lost": "the worker could not renew its lease in the store and cut the call",
+    "stopping": "the process stopped and cut the call",
+}
 TENANTS_KEPT = 1_000
 #: The part of a provider's answer, and of a traceback, that is recorded.
 TEXT_BYTES = 2_000
@@ -103,6 +108,7 @@ class Running:
         "started_ms",
         "task",
         "view",
+        "wrong_answer",
     )
 
     flow: Flow
@@ -131,6 +137,8 @@ class Running:
         self.attempt: Attempt | None = None
         #: The unexpected exception that the executor raised.
         self.error: BaseException | None = None
+        #: What the executor returned instead of an outcome: the name of a type, no content.
+        self.wrong_answer = ""
         #: The HTTP and mail clients that the executor was given; None: nothing was called.
         self.http: Http | None = None
         self.mail: Mail | None = None
@@ -565,7 +573,7 @@ class Attempts:
         self._deadlines.watch(run, seconds)
         LOOKUP_TENANT.set(attempt.tenant)
         try:
-            return sound(await executor(run.payload, attempt))
+            return _returned(run, await executor(run.payload, attempt))
         except AttemptEnded as ended:
             return sound(ended.outcome)
         except (Postponed, Decided):
@@ -587,7 +595,7 @@ class Attempts:
             return Retry("bad_config", scrub(str(error)))
         except asyncio.CancelledError:
             if run.cut_reason is not None:
-                detail = f"no end after {seconds:g} s" if run.cut_reason == "timeout" else ""
+                detail = CUT_DETAILS.get(run.cut_reason, f"no end after {seconds:g} s")
                 return Unknown(run.cut_reason, detail)
             if run.task is not None and run.task.cancelling():
                 # The whole program ends.
@@ -644,7 +652,9 @@ class Attempts:
         if latency_ms is not None:
             telemetry.log_attempt(line, outcome, attempts=run.number, latency_ms=latency_ms)
         if not isinstance(outcome, Done) and outcome.reason == "unexpected_error":
-            telemetry.executor_raised(line, clear_text(outcome.detail), run.error)
+            telemetry.executor_raised(
+                line, clear_text(outcome.detail) or run.wrong_answer, run.error
+            )
         if not applied.events:
             telemetry.late_outcome(line, run.flow.name)
 
@@ -660,6 +670,14 @@ class Attempts:
             insist=True,
             tags=run.log_tags,
         )
+
+
+def _returned(run: Running, answer: object) -> Outcome:
+    """The outcome that the executor returned; what is not an outcome is noted for the log."""
+    outcome = sound(answer)
+    if outcome is not answer and not isinstance(answer, Outcome):
+        run.wrong_answer = outcome.detail
+    return outcome
 
 
 def _answer_of(run: Running) -> tuple[str, str]:

@@ -21,6 +21,11 @@ from gesta.runtime.clock import Runtime
 #: ignore: nothing to do. copy: an attempt has begun under another copy of the job.
 Finding = Literal["execute", "reconcile", "lose", "expire", "cancel", "wait", "ignore", "copy"]
 
+#: Reason of an attempt without an outcome → what happened, in words.
+LOST_DETAILS = {
+    "lease_lost": "its worker died or lost the store during the attempt",
+    "no_report": "the lease of the external worker ended without a report",
+}
 #: A job that is due by the queue's clock but not by ours is checked again after this time: another
 #: worker's clock may be right.
 CLOCK_PAUSE_MS = 1_000
@@ -85,9 +90,7 @@ class Guard:
         """
         if finding == "lose":
             # It was leased when it was due, whatever our clock says.
-            lose = Lose(
-                max(self._runtime.now_ms(), view.state.due_at or 0), lost, self._runtime.chance()
-            )
+            lose = self._lose(view, lost)
             view = (await self._apply(leased, view, lose, rules, _keep(leased), insist=insist)).view
             # With `resend` the lost attempt may be repeated immediately; otherwise the request is
             # now unknown.
@@ -123,11 +126,15 @@ class Guard:
         now = self._runtime.now_ms()
         finding = examine(view.state, leased, now, rules)
         if finding == "lose":
-            lose = Lose(max(now, view.state.due_at or 0), lost, self._runtime.chance())
+            lose = self._lose(view, lost)
             await self._apply(leased, view, lose, rules, settle_of(leased), insist=False)
         else:
             # Its outcome is recorded, and only the job was left.
             await self.deal_with(finding, leased, view, rules, insist=False)
+
+    def _lose(self, view: View, lost: str) -> Lose:
+        now, due = self._runtime.now_ms(), view.state.due_at or 0
+        return Lose(max(now, due), lost, self._runtime.chance(), LOST_DETAILS.get(lost, ""))
 
     async def _cancel(self, leased: LeasedJob, view: View, rules: Rules, *, insist: bool) -> None:
         try:

@@ -259,7 +259,8 @@ def _lose(state: State, command: Lose, rules: Rules, _: object) -> list[e.Event]
     if state.started is None and state.due_at is not None and command.at < state.due_at:
         # The lost attempt has a recorded end: no attempt begins before it is due.
         return []
-    return _unknown_or_cancelled(state, Unknown(command.reason), state.attempts + 1, command, rules)
+    lost = Unknown(command.reason, command.detail)
+    return _unknown_or_cancelled(state, lost, state.attempts + 1, command, rules)
 
 
 def _reconciled(

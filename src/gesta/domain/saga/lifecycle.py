@@ -151,7 +151,7 @@ def _record(
 def _lose(state: State, command: Lose, rules: Rules, operation: Operation) -> list[e.Event]:
     if state.wants != "execute" or (state.due_at is not None and command.at < state.due_at):
         return []
-    lost = RecordOutcome(Retry(command.reason), state.attempts + 1, command.at)
+    lost = RecordOutcome(Retry(command.reason, command.detail), state.attempts + 1, command.at)
     return [
         replace(one, next_attempt_at=command.at)
         if isinstance(one, e.AttemptFailed) and one.next_attempt_at is not None

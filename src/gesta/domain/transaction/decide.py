@@ -223,7 +223,7 @@ def _lose(state: State, command: Lose, rules: Rules, _: object) -> list[e.Event]
         # Without a journalled call nothing was sent: gesta journals first, then calls.
         return []
     attempt = state.started or state.attempts + 1
-    return [_unknown(state, Unknown(command.reason), attempt, command, rules)]
+    return [_unknown(state, Unknown(command.reason, command.detail), attempt, command, rules)]
 
 
 def _reconciled(
