@@ -14,8 +14,9 @@ from tests.cli.shop import APP, note
 
 #: All of them also run through a server.
 ON_THE_STORE_ONLY: frozenset[str] = frozenset(
-    # A server has its own flows.
+    # A server has its own flows, and its own number of samples.
     {
+        "test_a_dry_run_says_how_many_of_the_requests_it_shows",
         "test_a_dry_run_of_an_undeclared_flow_refuses_it_and_names_the_option",
         "test_a_filter_by_an_undeclared_flow_names_the_option_that_declares_it",
     }
@@ -33,6 +34,13 @@ def test_a_dry_run_counts_and_changes_nothing(cli, failed):
     assert (answer.code, answer.out.split()[0]) == (0, "3"), answer.err
     assert all(one in answer.out for one in failed)
     assert [cli("show", one, "--json", *PROGRAM).json["status"] for one in failed] == ["failed"] * 3
+
+
+def test_a_dry_run_says_how_many_of_the_requests_it_shows(cli, failed, monkeypatch):
+    assert "shown" not in cli("redrive", "--status", "failed", "--dry-run", *PROGRAM).err
+    monkeypatch.setattr("gesta.admin.bulk.SAMPLES", 2)
+    answer = cli("redrive", "--status", "failed", "--dry-run", *PROGRAM)
+    assert "2 of 3 shown\n" in answer.err
 
 
 def test_every_request_that_fits_is_redriven_and_the_run_is_audited(cli, failed, shop):
@@ -191,6 +199,14 @@ def test_options_that_a_resumed_run_would_ignore_are_refused(cli, failed, comman
 def test_a_status_that_the_decision_does_not_apply_to_is_refused(cli, failed):
     answer = cli("cancel", "--status", "failed", *PROGRAM)
     assert (answer.code, "cancel applies to queued" in answer.err) == (2, True)
+
+
+def test_a_flow_tells_the_requests_of_one_key_apart(cli, shop):
+    mine = shop("rejected", key="order-7")
+    other = cli("redrive", "order-7", "--flow", "notification.webhook", *PROGRAM)
+    assert other.code == 3
+    answer = cli("redrive", "order-7", "--flow", "shop.note", "--json", *PROGRAM)
+    assert (answer.code, answer.json["id"]) == (0, mine)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ ON_THE_STORE_ONLY = {
     "test_the_list_of_pauses_names_each_scope_in_words",
     "test_pause_without_arguments_lists_what_is_paused",
     "test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_looking",
+    "test_held_requests_can_be_listed",
     "test_list_and_show_say_that_a_request_is_held_and_why",
     "test_resume_lets_go_what_was_held",
     "test_a_flow_is_everybodys_unless_a_tenant_is_chosen",
@@ -106,6 +107,24 @@ def test_a_flow_that_is_named_twice_is_refused(cli, request_id):
         assert (twice.code, "name the flow once" in twice.err) == (2, True), twice.err
 
 
+@pytest.mark.parametrize("command", ["pause", "resume"])
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("tenant", "default"), "write --tenant default; "),
+        (("credential", "webhook.endpoint/two"), "write --credential webhook.endpoint/two; "),
+        (("tenant",), "write --tenant; "),
+        (("shop.note", "shop.other"), "FLOW is one flow"),
+    ],
+)
+def test_a_scope_that_is_written_as_words_is_refused_with_the_option(cli, command, words, meant):
+    answer = cli(command, *words)
+    shown = " ".join(answer.err.replace("│", " ").split())
+    assert answer.code == 2
+    assert meant in shown
+    assert "--credential KIND/CODE" in shown
+
+
 def test_the_list_of_pauses_names_each_scope_in_words(cli, request_id):
     cli("pause", "--tenant", "default", "--credential", "shop.account/a", "--app", APP)
     cli("pause", "shop.note", "--app", APP)
@@ -122,6 +141,18 @@ def test_resume_lets_go_what_was_held(cli, request_id):
     assert (resumed.code, resumed.out.strip()) == (0, "0")
     work(Note())
     assert cli("show", request_id, "--app", APP, "--json").json["status"] == "completed"
+
+
+def test_held_requests_can_be_listed(cli, request_id):
+    cli("pause", "--tenant", "default")
+    work()
+    assert [one["id"] for one in cli("list", "--held", "--json").items] == [request_id]
+    assert cli("list", "--held", "--json", "--tenant", "acme").items == []
+    cli("resume", "--tenant", "default")
+    assert cli("list", "--held").err.endswith("no such requests\n")
+    refused = cli("list", "--status", "held")
+    assert refused.code == 2
+    assert "--held" in refused.err
 
 
 def test_a_flow_is_everybodys_unless_a_tenant_is_chosen(cli, request_id, monkeypatch):

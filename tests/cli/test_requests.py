@@ -1,5 +1,6 @@
 """send, show, list, and what a person decides, one process after another on one file."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import apsw
@@ -156,6 +157,37 @@ def test_list_filters_and_says_why(cli, shop):
     assert "bad_address" in table
     assert "my-key" in table
     assert "--limit" in cli("list", "--limit", "1").err
+
+
+def test_list_takes_the_filters_of_redrive(cli, shop):
+    rejected = shop("rejected")
+    shop("done")
+    for fits in (("--reason", "bad_address"), ("--reason", "bad_address", "--since", "1h")):
+        assert [one["id"] for one in cli("list", *fits, "--json").items] == [rejected]
+    assert len(cli("list", "--since", "1h", "--json").items) == 2
+    for none in (
+        ("--reason", "other"),
+        ("--until", "1h"),
+        ("--since", "2100-01-01T00:00:00Z"),
+        ("--test",),
+    ):
+        answer = cli("list", *none)
+        assert (answer.code, answer.err) == (0, "no such requests\n")
+    assert cli("list", "--since", "yesterday").code == 2
+
+
+def test_filters_apply_to_the_requests_of_a_key(cli, shop):
+    found = shop("rejected", key="order-7")
+    fits = cli("list", "--key", "order-7", "--reason", "bad_address", "--json")
+    assert [one["id"] for one in fits.items] == [found]
+    assert cli("list", "--key", "order-7", "--reason", "other", "--json").items == []
+
+
+def test_a_time_to_deliver_may_be_a_delay(cli):
+    sent = cli("submit", "shop.note", "{}", "--app", APP, "--deliver-at", "2h")
+    shown = cli("show", sent.out.strip(), "--json", "--app", APP).json
+    due, created = (datetime.fromisoformat(shown[name]) for name in ("dueAt", "createdAt"))
+    assert timedelta(minutes=119) < due - created < timedelta(minutes=121)
 
 
 @pytest.mark.parametrize("status", STATUSES)

@@ -28,6 +28,14 @@ async def run(api: Served, key: str, body: dict[str, Any], path: str = "/v1/bulk
     return [msgspec.json.decode(line) for line in answer.text.splitlines()]
 
 
+async def test_a_time_in_another_form_is_refused_with_the_form(api):
+    key = await api.key()
+    for since in ("2h", "2030-01-01T00:00:00"):
+        answer = await api.call("POST", "/v1/bulk", {**REDRIVE, "since": since}, key=key)
+        assert answer.status == 422
+        assert "for instance 2030-01-31T09:00:00Z" in answer.body["errors"]["since"]
+
+
 async def test_a_dry_run_refuses_a_request_about_an_erased_person_as_the_run_does(api):
     key = await api.key()
     gone = await ended(api, "refuse", payload={"text": "refuse", "to": "ada@example.org"})

@@ -32,7 +32,10 @@ from gesta.http_api.problem import TITLES
 NAMES: dict[str, tuple[str | None, str]] = {
     "POST /v1/requests": ("submit", "wait"),
     "POST /v1/requests/batch": ("submit", ""),
-    "GET /v1/requests": ("read", "cursor limit flow status key"),
+    "GET /v1/requests": (
+        "read",
+        "cursor limit flow status key reason since until held test",
+    ),
     "GET /v1/requests/{id}": ("read", "wait flow"),
     "GET /v1/requests/{id}/events": ("read", "flow"),
     "GET /v1/requests/{id}/attempts": ("read", "flow"),

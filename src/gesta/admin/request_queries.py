@@ -1,6 +1,6 @@
 """What operators see of requests: one by its id or key, dead letters, unknown outcomes."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,27 @@ from gesta.ports.read_model import Filter, View
 from gesta.requests.dead_letters import failure_of, has_reason
 from gesta.requests.pages import Page, page_of
 from gesta.tenants.pauses import Pause
+
+
+class Narrow(msgspec.Struct, frozen=True):
+    """Conditions on requests beside those of a Filter. All given ones apply."""
+
+    reason: str | None = None
+    #: Created from then on, and before then: epoch milliseconds.
+    since_ms: int | None = None
+    until_ms: int | None = None
+    #: Only requests that a pause, or missing or refused config, holds.
+    held: bool = False
+    #: Only test requests.
+    test: bool = False
+
+    def fits(self, state: State) -> bool:
+        return (
+            self.reason in (None, state.reason)
+            and (self.since_ms is None or state.created_at >= self.since_ms)
+            and (self.until_ms is None or state.created_at < self.until_ms)
+            and (state.test or not self.test)
+        )
 
 
 class RequestQueries:
@@ -119,6 +140,22 @@ class RequestQueries:
         return await page_of(
             self._find_readable, Filter(tenant, flow, "failed", before_id, limit), pick
         )
+
+    async def request_page(
+        self, find: Callable[[Filter], Awaitable[list[View]]], chosen: Filter, narrow: Narrow
+    ) -> Page[View]:
+        """A page of the requests that `find` finds and that `narrow` fits, with a bounded number of
+        reads.
+        """
+        pausing, flows = self._pipeline.pausing, self._pipeline.flows
+        if narrow.held:
+            await pausing.paused(chosen.tenant)
+
+        def pick(view: View) -> View | None:
+            is_held = narrow.held and pausing.pause_of(view, flows.get(view.state.flow)) is not None
+            return view if narrow.fits(view.state) and (is_held or not narrow.held) else None
+
+        return await page_of(find, chosen, pick)
 
     async def undecided_page(
         self,

@@ -1,7 +1,7 @@
 """Parses what users write on a command line: JSON, durations, times, fields of config."""
 
 import sys
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -24,25 +24,52 @@ def duration(text: str) -> timedelta:
         raise typer.BadParameter(str(error)) from None
 
 
-def point_in_time(text: str) -> datetime:
-    """ISO-8601. Submit checks the time zone together with all other fields."""
+def time_or_delay(text: str) -> datetime | timedelta:
+    """`2h` is a time from now on; anything else must be ISO-8601. Submit checks the time zone
+    together with all other fields.
+    """
+    try:
+        return parse_duration(text)
+    except ValueError:
+        pass
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is not a time; write for instance 2030-01-31T09:00:00Z"
+            f"{text!r} is not a time; write for instance 2h, or 2030-01-31T09:00:00Z"
         ) from None
 
 
 def time_or_age(text: str) -> datetime | timedelta:
     """`2h` is an age; anything else must be a time with its time zone."""
-    try:
-        return parse_duration(text)
-    except ValueError:
-        found = point_in_time(text)
-    if found.tzinfo is None:
+    found = time_or_delay(text)
+    if isinstance(found, datetime) and found.tzinfo is None:
         raise typer.BadParameter(f"{text!r} has no time zone; write for instance {text}Z")
     return found
+
+
+def before(now_ms: int, given: datetime | timedelta | None) -> datetime | None:
+    """The time that was given; an age counts back from now."""
+    return _now(now_ms) - given if isinstance(given, timedelta) else given
+
+
+def after(now_ms: int, given: datetime | timedelta | None) -> datetime | None:
+    """The time that was given; a delay counts from now on."""
+    return _now(now_ms) + given if isinstance(given, timedelta) else given
+
+
+def _now(now_ms: int) -> datetime:
+    return datetime.fromtimestamp(now_ms / 1000, UTC)
+
+
+def status(text: str) -> str:
+    known = get_args(Status)
+    if text not in known:
+        hint = "; held requests are queued or unknown: `gesta list --held`"
+        raise typer.BadParameter(
+            f"{text!r} is not one of {', '.join(map(repr, known))}{hint if text == 'held' else ''}"
+        )
+    return text
 
 
 Id = Annotated[
@@ -50,7 +77,9 @@ Id = Annotated[
     typer.Argument(metavar="ID", help="Id of the request, or the key it was submitted with."),
 ]
 IN_STATUS = f"In this status: {', '.join(get_args(Status))}."
-InStatus = Annotated[Status | None, typer.Option(metavar="STATUS", help=IN_STATUS)]
+InStatus = Annotated[
+    str | None, typer.Option("--status", parser=status, metavar="STATUS", help=IN_STATUS)
+]
 Cursor = Annotated[
     str | None,
     typer.Option("--cursor", metavar="CURSOR", help="Continue after this cursor of a list."),

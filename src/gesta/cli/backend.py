@@ -145,17 +145,23 @@ class Backend:
             raise BadInput(f"{what}: {NOT_A_TENANTS}")
         return await self._open_store()
 
-    async def request(self, named: str) -> Whole:
-        """The request that is named by its id or by its key; raises NotFound."""
-        try:
-            return await self.client.get(named)
-        except NotFound as error:
-            ids = [one.id async for one in self.client.find(key=named, limit=MANY)]
-            return await self.client.get(_only(ids, named, self.tenant, error))
+    async def request(self, named: str, flow: str | None = None) -> Whole:
+        """The request that is named by its id or by its key, of `flow` if that is given.
 
-    async def decidable(self, named: str) -> Whole:
+        Raises NotFound.
+        """
+        try:
+            return await self.client.get(named, flow=flow)
+        except NotFound as error:
+            found = {
+                one.id: one async for one in self.client.find(key=named, flow=flow, limit=MANY)
+            }
+            one = found[_only(list(found), named, self.tenant, error)]
+            return await self.client.get(one.id, flow=one.flow)
+
+    async def decidable(self, named: str, flow: str | None = None) -> Whole:
         """A request to decide about; the decision needs the rules of its flow."""
-        found = await self.request(named)
+        found = await self.request(named, flow)
         if found.payload is None and self.engine is not None:
             from gesta.cli.flows import how_to_get
 
@@ -225,7 +231,8 @@ def _only(ids: list[str], named: str, tenant: str, error: NotFound) -> str:
         raise error
     if len(ids) > 1:
         raise BadInput(
-            f"the key {named!r} belongs to several requests: {', '.join(ids)}; give the id of one."
-            " Flows, and test and live requests, have keys of their own"
+            f"the key {named!r} belongs to several requests: {', '.join(ids)}; give the id of one, or"
+            " --flow where the command has it. Flows, and test and live requests, have keys of their"
+            " own"
         )
     return ids[0]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import typer
 
-from gesta.cli.arguments import IN_STATUS, Ttl, time_or_age
+from gesta.cli.arguments import IN_STATUS, Ttl, before, status, time_or_age
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import (
@@ -23,7 +22,6 @@ from gesta.cli.output import (
     table,
     tell,
 )
-from gesta.domain.lifecycles import Status
 from gesta.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,6 +43,11 @@ DID = {
 }
 #: One decision about a request, and what to print about it.
 Decide = Callable[["Backend", "Whole"], Awaitable[tuple["Decided", str]]]
+
+ONE_CHOICE = (
+    "give either an ID (with --flow where several flows have requests of this key), or at least one"
+    " filter (--flow, --status, --reason, --target, --template, --since, --until), or --resume"
+)
 
 Again = Annotated[
     bool,
@@ -109,8 +112,11 @@ class Choice:
         str | None,
         typer.Argument(metavar="[ID]", help="Id or key of one request; or use the filters below."),
     ] = None
-    flow: Annotated[str | None, _filter("--flow", "FLOW", "Requests of this flow.")] = None
-    status: Annotated[Status | None, _filter("--status", "STATUS", IN_STATUS)] = None
+    flow: Annotated[
+        str | None,
+        _filter("--flow", "FLOW", "Requests of this flow; also narrows an ID that is a key."),
+    ] = None
+    status: Annotated[str | None, _filter("--status", "STATUS", IN_STATUS, parser=status)] = None
     reason: Annotated[str | None, _filter("--reason", "REASON", "With this reason.")] = None
     target: Target = None
     template: Template = None
@@ -127,13 +133,12 @@ class Choice:
 
     def check(self) -> None:
         """Refuse several kinds of choice together, and an empty choice."""
-        chosen = [self.request_id is not None, bool(self.conditions), self.resume is not None]
-        if sum(chosen) != 1:
-            raise typer.BadParameter(
-                "give an ID, or at least one filter (--flow, --status, --reason, --target,"
-                " --template, --since, --until), or --resume"
-            )
-        if self.request_id is not None and (self.dry_run or self.rate is not None):
+        is_one = self.request_id is not None
+        # The flow tells the requests of one key apart, so it may stand beside an ID.
+        filters = self.conditions.keys() - ({"flow"} if is_one else set())
+        if sum([is_one, bool(filters), self.resume is not None]) != 1:
+            raise typer.BadParameter(ONE_CHOICE)
+        if is_one and (self.dry_run or self.rate is not None):
             raise typer.BadParameter("--dry-run and --rate need a filter, not an ID")
         if self.resume is not None and self.dry_run:
             raise typer.BadParameter("--dry-run needs a filter and does not go with --resume")
@@ -255,7 +260,8 @@ async def decide_about(
         if choice.request_id is None:
             await decide_about_many(backend, choice, action, by=by, as_json=as_json, **more)
             return
-        decided, text = await decide(backend, await backend.decidable(choice.request_id))
+        found = await backend.decidable(choice.request_id, choice.conditions.get("flow"))
+        decided, text = await decide(backend, found)
         document = {"id": decided.id, "status": decided.status}
         print_answer(document, decided.status, text, as_json=as_json)
         if decided.status == "queued":
@@ -283,7 +289,9 @@ async def decide_about_many(
             by=by,
         )
     else:
-        conditions = {name: _moment(backend, one) for name, one in choice.conditions.items()}
+        now_ms, conditions = backend.now_ms(), dict(choice.conditions)
+        for name in conditions.keys() & {"since", "until"}:
+            conditions[name] = before(now_ms, conditions[name])
         if choice.rate is not None:
             more["rate"] = choice.rate
         asked = Bulk(action=action, dry_run=choice.dry_run, **conditions, **more)
@@ -327,6 +335,8 @@ def _print_run(
         rows = [(one.id, one.flow, one.status, one.reason or "") for one in sample]
         if rows:
             show(table(("id", "flow", "status", "reason"), rows, folded=("reason",)))
+        if len(rows) < last.matched:
+            tell(f"{len(rows)} of {last.matched} shown")
         summary, refused = f"would {last.action} {changed} of {last.matched}", "would be refused"
     else:
         summary, refused = f"{DID[last.action]} {changed} of {last.matched}", "refused"
@@ -375,12 +385,3 @@ def _totals(last: BulkProgress, choice: Choosing) -> dict[str, Any]:
         "done": last.done,
         "refused": last.refused,
     }
-
-
-def _moment(backend: Backend, value: Any) -> Any:
-    """A time as the server takes it: an age counts back from now."""
-    if not isinstance(value, timedelta):
-        return value
-    from datetime import UTC
-
-    return datetime.fromtimestamp(backend.now_ms() / 1000, UTC) - value

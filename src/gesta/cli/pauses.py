@@ -42,9 +42,20 @@ Listed = Annotated[
         ),
     ),
 ]
+#: A list, so that more words can be explained.
 Flow = Annotated[
-    str | None, typer.Argument(metavar="[FLOW]", help="A flow; the same as --flow FLOW.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[FLOW]",
+        help="A flow; the same as --flow FLOW. For a tenant write --tenant NAME.",
+    ),
 ]
+#: What people write as words and gesta takes as options.
+AS_OPTIONS = {
+    "flow": "--flow FLOW",
+    "tenant": "--tenant NAME",
+    "credential": "--credential KIND/CODE",
+}
 Everything = Annotated[bool, typer.Option("--everything", help="All flows of all tenants.")]
 
 
@@ -60,9 +71,19 @@ class Choice:
     @property
     def flow(self) -> str | None:
         """The flow, named with or without the option."""
-        if self.named is not None and self.of_flow is not None:
+        if not self.named:
+            return self.of_flow
+        word, *more = self.named
+        if more or word in AS_OPTIONS:
+            option = AS_OPTIONS.get(word)
+            meant = "" if option is None else f"write {' '.join([option.split()[0], *more])}; "
+            raise typer.BadParameter(
+                f"{meant}FLOW is one flow, and everything else is named by an option:"
+                f" {', '.join(AS_OPTIONS.values())}, --everything"
+            )
+        if self.of_flow is not None:
             raise typer.BadParameter("name the flow once: FLOW or --flow FLOW")
-        return self.of_flow if self.named is None else self.named
+        return word
 
 
 async def pause(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from gesta.cli.arguments import Cursor, InStatus, Ttl, duration, json_document, point_in_time
+from gesta.cli.arguments import (
+    Cursor,
+    InStatus,
+    Ttl,
+    after,
+    before,
+    duration,
+    json_document,
+    time_or_age,
+    time_or_delay,
+)
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import (
@@ -42,11 +52,11 @@ class Delivery:
         typer.Option(metavar="KEY", help="Your own name for it: the same key is executed once."),
     ] = None
     deliver_at: Annotated[
-        datetime | None,
+        Any,
         typer.Option(
-            parser=point_in_time,
+            parser=time_or_delay,
             metavar="TIME",
-            help="Not to be executed before this time, e.g. 2030-01-31T09:00:00Z.",
+            help="Not to be executed before this time: 2h (from now), or 2030-01-31T09:00:00Z.",
         ),
     ] = None
     ttl: Ttl = None
@@ -79,6 +89,7 @@ async def submit(
     from gesta.api_types.requests import WILL_FAIL
 
     async with call.backend(create=True) as backend:
+        delivery = replace(delivery, deliver_at=after(backend.now_ms(), delivery.deliver_at))
         try:
             answer = await _submitted(backend, flow, json_document(payload), delivery)
         except InvalidRequest as error:
@@ -163,13 +174,47 @@ async def _end(
         raise typer.Exit(FAILED)
 
 
-async def list_requests(
-    call: Invocation,
-    flow: Annotated[str | None, typer.Option(metavar="FLOW", help="Requests of this flow.")] = None,
-    status: InStatus = None,
+@dataclass(frozen=True)
+class Selection:
+    """The requests to list: those that fit every option given."""
+
+    flow: Annotated[str | None, typer.Option(metavar="FLOW", help="Requests of this flow.")] = None
+    status: InStatus = None
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Requests submitted with this key.")
-    ] = None,
+    ] = None
+    reason: Annotated[str | None, typer.Option(metavar="REASON", help="With this reason.")] = None
+    since: Annotated[
+        Any,
+        typer.Option(
+            metavar="TIME", help="Created since then: 2h ago, or a time.", parser=time_or_age
+        ),
+    ] = None
+    until: Annotated[
+        Any, typer.Option(metavar="TIME", help="Created before then.", parser=time_or_age)
+    ] = None
+    held: Annotated[
+        bool, typer.Option("--held", help="Held by a pause, or by a missing or refused credential.")
+    ] = False
+    test: Annotated[bool, typer.Option("--test", help="Only test requests.")] = False
+
+    def query(self, now_ms: int) -> dict[str, Any]:
+        since, until = before(now_ms, self.since), before(now_ms, self.until)
+        return {
+            "flow": self.flow,
+            "status": self.status,
+            "key": self.key,
+            "reason": self.reason,
+            "since": since and since.isoformat(),
+            "until": until and until.isoformat(),
+            "held": self.held or None,
+            "test": self.test or None,
+        }
+
+
+async def list_requests(
+    call: Invocation,
+    chosen: Selection,
     limit: Annotated[
         int, typer.Option(min=1, max=100_000, metavar="N", help="At most this many.")
     ] = 20,
@@ -189,12 +234,12 @@ async def list_requests(
     from gesta.api_types.structs import ListOf
 
     async with call.backend() as backend:
-        if key is None:
+        if chosen.key is None:
             await backend.warn_of_lag()
         if quarantined:
             await _list_quarantined(backend, limit, as_json=as_json)
             return
-        query = {"flow": flow, "status": status, "key": key}
+        query = chosen.query(backend.now_ms())
         found, following = await backend.page(
             "requests",
             answer=ListOf[RequestRepresentation],
@@ -222,7 +267,7 @@ async def list_requests(
                 table(("id", "flow", "status", "age", "key", "note"), rows, folded=("key", "note"))
             )
         else:
-            tell("no such requests" if flow or status or key else "no requests")
+            tell("no such requests" if any(query.values()) else "no requests")
         if following is not None:
             tell(f"{len(rows)} shown; more with --limit or --cursor {following}")
 

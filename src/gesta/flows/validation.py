@@ -23,6 +23,9 @@ NESTING_MAX = 100
 TOO_DEEP = f"nested too deeply: at most {NESTING_MAX} nested objects and lists"
 #: Years that every reader of a stored time can show, with an offset.
 YEARS = (1970, 9_000)
+TIME_EXAMPLE = "2030-01-31T09:00:00Z"
+#: How the sentences of msgspec about a time begin, once they are worded.
+_NOT_A_TIME = ("invalid RFC3339 encoded datetime", "expected 'datetime'")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
 
@@ -289,6 +292,8 @@ def error_text(error: msgspec.ValidationError, kind: Any) -> str:
     text = _worded(str(error))
     if "matching regex" in text and (example := _example(msgspec.inspect.type_info(kind))):
         return f"does not have the expected form; for instance {example}"
+    if text.startswith(_NOT_A_TIME):
+        return f"{text}; write a time with its time zone, for instance {TIME_EXAMPLE}"
     if not text.startswith("invalid enum value"):
         return text
     words = _words(msgspec.inspect.type_info(kind))

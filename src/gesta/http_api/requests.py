@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +15,8 @@ from gesta.admin.representations import (
     event_representation,
     request_representation,
 )
+from gesta.admin.request_queries import Narrow
+from gesta.api_types.bulk import Moment
 from gesta.api_types.requests import (
     BATCH_MAX,
     WAIT_SECONDS_MAX,
@@ -51,7 +53,7 @@ from gesta.http_api.reading import UNREADABLE, unreadable
 from gesta.http_api.route import Answer, Call, Paging, Route
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import Options, option_errors
-from gesta.ports.read_model import View
+from gesta.ports.read_model import Filter, View
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 REQUEST_PATH = "/v1/requests/{id}"
@@ -75,9 +77,24 @@ class Batch(Asked, frozen=True):
 
 
 class Listing(Paging, frozen=True):
+    """Which requests to list: those that fit every parameter given.
+
+    `since` and `until` limit when a request was created. `held`: only requests that wait because
+    of a pause, or of a credential or config that is missing or refused. `test`: only test requests.
+    """
+
     flow: FlowName | None = None
     status: Status | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
+    reason: str | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    held: bool = False
+    test: bool = False
+
+    @property
+    def narrow(self) -> Narrow:
+        return Narrow(self.reason, _ms(self.since), _ms(self.until), self.held, self.test)
 
 
 async def submit(call: Call) -> Answer:
@@ -185,23 +202,38 @@ async def listing(call: Call) -> Answer:
     """The tenant's requests, newest first; those with an id of the caller are sorted by that id.
 
     The list may lag by some milliseconds. A search by key, and a request read by its id, never lag.
+    With `reason`, `since`, `until`, `held` or `test` a page may be short or empty before the end:
+    the list ends where `next` is null.
     """
     asked: Listing = call.query
-    views = await call.engine.find(
-        tenant=call.tenant,
-        flow=asked.flow,
-        status=asked.status,
-        key=asked.key,
-        before_id=before_id(asked),
-        limit=asked.limit + 1,
-    )
-    page = views[: asked.limit]
+
+    async def find(chosen: Filter) -> list[View]:
+        return await call.engine.find(
+            tenant=chosen.tenant,
+            flow=chosen.flow,
+            status=chosen.status,
+            key=asked.key,
+            before_id=chosen.before_id,
+            limit=chosen.limit,
+        )
+
+    chosen = Filter(call.tenant, asked.flow, asked.status, before_id(asked), asked.limit)
+    if asked.narrow == Narrow():
+        views = await find(msgspec.structs.replace(chosen, limit=asked.limit + 1))
+        page = views[: asked.limit]
+        following = page[-1].state.id if len(views) > asked.limit else None
+    else:
+        found = await call.engine.admin.request_page(find, chosen, asked.narrow)
+        page, following = found.items, found.next
     pauses = await call.engine.admin.pauses_of(page)
     items = [
         request_representation(view.state, pause) for view, pause in zip(page, pauses, strict=True)
     ]
-    following = page[-1].state.id if len(views) > asked.limit else None
     return Answer(ListOf(items=items, next=following))
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else round(moment.timestamp() * 1000)
 
 
 def before_id(asked: Paging) -> str | None:
