@@ -621,6 +621,14 @@ def test_no_sentence_claims_that_nothing_runs_while_a_process_is_live():
     assert "no projector is running" in why_not_sent(live)
 
 
+def test_what_would_hold_a_request_is_named_although_no_process_runs():
+    """A process that is started next holds it again."""
+    facts = RequestFacts(STATE, NOW, is_projected=False, job=None, is_swept=False, pause=PAUSE)
+    text = why_not_sent(facts)
+    assert text.startswith(f"no process runs on this store; start `gesta serve`; flow {FLOW} ")
+    assert f"gesta resume --flow {FLOW}" in text
+
+
 def test_live_workers_that_do_not_take_the_flow_are_named():
     facts = RequestFacts(STATE, NOW, is_projected=True, job=JOB, processes=(IDLE, SERVER))
     assert (

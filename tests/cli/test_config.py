@@ -17,6 +17,7 @@ ON_THE_STORE_ONLY = {
     "test_all_errors_of_an_entity_are_reported_together_and_nothing_is_written",
     "test_fields_that_cannot_be_read_are_named",
     "test_an_unknown_kind_is_answered_with_the_known_ones",
+    "test_an_address_that_may_not_be_called_is_stored_with_a_warning",
     "test_a_file_of_entities_is_applied_however_its_tables_are_written",
     "test_a_file_with_an_error_is_refused_as_a_whole_with_all_errors",
     "test_a_malformed_file_is_refused_before_a_store_is_made",
@@ -206,3 +207,13 @@ def test_a_file_that_is_not_there_is_named(cli):
     answer = cli("config", "apply", "nowhere.toml")
     assert answer.code == 2
     assert "nowhere.toml: cannot be read: No such file" in answer.err
+
+
+def test_an_address_that_may_not_be_called_is_stored_with_a_warning(cli, monkeypatch):
+    """It said `stored; the next attempt uses it`, and that attempt made a dead letter."""
+    fields = ("url=http://127.0.0.1:8551/h", f"secret={SECRET}")
+    answer = cli("config", "put", KIND, "near", *fields)
+    assert answer.code == 0
+    assert "requests to 127.0.0.1 fail (private_address) unless GESTA_ALLOW_PRIVATE" in answer.err
+    monkeypatch.setenv("GESTA_ALLOW_PRIVATE", "127.0.0.0/8")
+    assert "GESTA_ALLOW_PRIVATE" not in cli("config", "put", KIND, "near", *fields).err

@@ -241,7 +241,8 @@ def test_over_http_and_in_programs_a_missing_library_is_part_of_the_text(monkeyp
     monkeypatch.setattr("gesta.flows.channels.find_spec", lambda _: None)
     text = str(unknown_flow(flow_name(extra), []))
     assert text.endswith(
-        f"to the Engine's flows; its libraries are not installed: pip install 'gesta[{extra}]'"
+        f"; its libraries are not installed: pip install 'gesta[{extra}]' and restart this process;"
+        f" your own program also adds gesta.flows.{extra}.flow() to the Engine's flows"
     )
     assert "pip install" not in str(unknown_flow(extra, []))
 

@@ -177,6 +177,16 @@ def test_wrong_usage_is_2_and_points_to_the_help(cli, arguments):
     assert answer.out == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [(("config", "show", "a.b", "c"), "get"), (("dlq", "get", "ID"), "show")],
+)
+def test_the_word_of_another_group_is_refused_with_the_right_one(cli, arguments, right):
+    answer = cli(*arguments)
+    assert answer.code == 2
+    assert f"Here the command is '{right}'." in " ".join(answer.err.replace("│", " ").split())
+
+
 @pytest.mark.parametrize("command", [["gesta", "demo"], ["benchmarks"]])
 def test_help_names_the_package_of_a_server_of_its_own(command):
     result = subprocess.run(

@@ -11,7 +11,7 @@ import pytest
 
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Retry, Unknown
 from gesta.domain.commands import Rules
-from gesta.errors import StoreError
+from gesta.errors import OutcomeTimeout, StoreError
 from gesta.flows import webhook
 from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.flow import ConfigBody, Secret
@@ -331,6 +331,26 @@ async def test_another_process_that_declares_another_secret_tries_again(gesta):
     async with program("new", provider) as engine:
         await let_run(gesta)
         assert await result(await engine.request(request.id)) == Done(id="provider-1")
+
+
+async def test_a_caller_with_a_secret_of_its_own_learns_that_another_process_holds_it(gesta):
+    """It was told only that the request is queued: the pause does not apply to its own process."""
+
+    def program(secret: str, **options: Any) -> Engine:
+        provider = Provider(REFUSED)
+        return Engine(
+            URL, flows=[account_flow(provider, declared={CREDENTIAL: (secret,)})], **options
+        )
+
+    async with program("old"), program("new", work=False) as script:
+        request = await script.submit(Note())
+        await let_run(gesta)
+        with pytest.raises(OutcomeTimeout) as late:
+            await request.outcome(timeout=1)
+        assert (
+            "another process of this store holds it: the provider refuses shop.account/main"
+            in str(late.value)
+        )
 
 
 async def test_two_processes_whose_secrets_are_both_refused_do_not_wake_each_other(gesta):

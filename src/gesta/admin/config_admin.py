@@ -12,6 +12,7 @@ from gesta.errors import BadConfig, InvalidRequest, NotFound, StoreError
 from gesta.flows.flow import secret_fields
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import SUBSCRIPTION
+from gesta.intake.flow_checks import address_of
 from gesta.runtime.settings import REFERENCE
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.tenants.config import Entity
@@ -50,7 +51,27 @@ class ConfigAdmin(RequestQueries):
         await self._release(tenant, kind, code)
         for consumer in needing:
             consumer.wake()
-        return entity
+        warning = self._not_callable(entity)
+        return (
+            msgspec.structs.replace(entity, warnings=(*entity.warnings, warning))
+            if warning
+            else entity
+        )
+
+    def _not_callable(self, entity: Entity) -> str:
+        """The warning about a URL with an address that this process may not call; or none.
+
+        A worker may be allowed to call it, so the config is stored.
+        """
+        guard, url = self._pipeline.environment.guard, getattr(entity.body, "url", None)
+        scheme, host = address_of(url) if isinstance(url, str) else ("", "")
+        refusal = guard.refusal(host, scheme) if guard is not None and host else None
+        if refusal is None:
+            return ""
+        return (
+            f"requests to {host} fail ({refusal}) unless GESTA_ALLOW_PRIVATE of the process that"
+            " executes them (the worker) names its network; this process does not have it"
+        )
 
     async def _resolved(
         self, kind: str, code: str, fields: dict[str, Any], tenant: str

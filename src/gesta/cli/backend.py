@@ -231,8 +231,8 @@ def _only(ids: list[str], named: str, tenant: str, error: NotFound) -> str:
         raise error
     if len(ids) > 1:
         raise BadInput(
-            f"the key {named!r} belongs to several requests: {', '.join(ids)}; give the id of one, or"
-            " --flow where the command has it. Flows, and test and live requests, have keys of their"
-            " own"
+            f"the key {named!r} belongs to several requests: {', '.join(ids)}; give the id of one."
+            " Flows, and test and live requests, have keys of their own; retry, cancel, redrive and"
+            " resolve take --flow beside the key"
         )
     return ids[0]

@@ -36,6 +36,9 @@ MEANINGS = {
     130: "interrupted",
 }
 
+#: Groups say `get` or `show`, as their kind of thing is called elsewhere.
+SYNONYMS = {"show": "get", "get": "show"}
+
 #: Its first parameter is a Call or an Invocation. May be a coroutine function.
 Handler = Callable[..., Any]
 
@@ -63,6 +66,12 @@ class Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> Any:
         return _plain_flags(super().get_params(ctx))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        other = SYNONYMS.get(args[0])
+        if other in self.commands and args[0] not in self.commands:
+            ctx.fail(f"No such command {args[0]!r}. Here the command is {other!r}.")
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         names = {one.name for one in global_parameters()}

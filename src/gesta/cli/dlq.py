@@ -75,8 +75,8 @@ class Choice:
         chosen = [self.request_id is not None, by_filter, self.resume is not None]
         if sum(chosen) != 1:
             raise typer.BadParameter(
-                "give either an ID, or filters (--flow, --reason, --target, --template, --since, --until)"
-                " or --all, or --resume"
+                "give either an ID, or filters (--flow, --reason, --target, --template, --since,"
+                " --until) or --all, or --resume"
             )
         if not by_filter and self.dry_run:
             raise typer.BadParameter("--dry-run needs a filter or --all")

@@ -195,6 +195,13 @@ class Request:
         pause = pipeline.pausing.pause_of(view, pipeline.flows.get(self.flow))
         if pause is not None:
             return f"it is held: {pause.held_by.sentence}"
+        elsewhere = pipeline.pausing.held_elsewhere(view, pipeline.flows.get(self.flow))
+        if elsewhere is not None:
+            return (
+                f"another process of this store holds it: {elsewhere.held_by.sentence}. A process"
+                " uses its own flows and credentials: start it with the --app of this program, or"
+                " store the config"
+            )
         if state.reason:
             return ""
         if state.due_at is not None and state.due_at > pipeline.runtime.now_ms():

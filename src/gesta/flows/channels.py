@@ -57,15 +57,14 @@ def how_to_add(name: str) -> str:
     found = [one for one, kinds in CHANNELS.items() if name == flow_name(one) or name in kinds]
     if not found:
         return ""
+    calls = " or ".join(f"{module_of(one)}.flow()" for one in found)
     missing = [one for one in found if one in EXTRAS and find_spec(EXTRAS[one]) is None]
-    install = (
-        f"; its libraries are not installed: pip install 'gesta[{','.join(missing)}]'"
-        if missing
-        else ""
-    )
+    if not missing:
+        return f"; add {calls} to the Engine's flows"
+    # `gesta serve` has every channel whose libraries are installed.
     return (
-        f"; add {' or '.join(f'{module_of(one)}.flow()' for one in found)} to the Engine's"
-        f" flows{install}"
+        f"; its libraries are not installed: pip install 'gesta[{','.join(missing)}]' and restart"
+        f" this process; your own program also adds {calls} to the Engine's flows"
     )
 
 

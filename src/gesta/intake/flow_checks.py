@@ -96,7 +96,7 @@ class FlowChecks:
         if flow.url is None or self._guard is None:
             return ()
         url = flow.url(payload, self._of(tenant)[0])
-        scheme, host = _address(url or "")
+        scheme, host = address_of(url or "")
         refusal = self._guard.refusal(host, scheme) if host else None
         if refusal is None:
             return ()
@@ -154,7 +154,7 @@ class FlowChecks:
         return known
 
 
-def _address(url: str) -> tuple[str, str]:
+def address_of(url: str) -> tuple[str, str]:
     """Scheme and address of a URL; no address if it has a name, which only the worker resolves."""
     try:
         parts = urlsplit(url)

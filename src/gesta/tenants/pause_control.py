@@ -114,6 +114,15 @@ class PauseControl:
         )
         return self._config.pauses.covering(view.state.tenant, view.state.flow, credential)
 
+    def held_elsewhere(self, view: View, flow: Flow | None) -> Pause | None:
+        """The engine's own pause under which another process holds a request, although this process
+        declares the credential itself and would execute it.
+        """
+        used = credential_of(flow, view.payload) if view.state.held else None
+        if used is None:
+            return None
+        return self._config.pauses.get(Scope(None, view.state.tenant, used, is_refused=True))
+
     def holds_of(
         self, leased: Iterable[LeasedJob], found: Mapping[str, View], flows: Mapping[str, Flow]
     ) -> dict[str, Hold]:

@@ -114,11 +114,14 @@ def why_not_sent(facts: RequestFacts) -> str:
 def _held(facts: RequestFacts, then: str) -> str:
     """What would hold it even if it were due; empty: nothing."""
     is_idle = not facts.is_projected and not facts.is_swept and not facts.at_work
+    parts = []
     if is_idle and not facts.processes:
-        return f"no process runs on this store{then}; start `{facts.start_of('serve')}`"
+        parts = [f"no process runs on this store{then}; start `{facts.start_of('serve')}`"]
+        then = ""
     if facts.pause is not None and not facts.is_leased:
-        return _paused(facts.pause, facts.now_ms, facts.place, then)
-    return ""
+        # One that starts would hold it.
+        parts.append(_paused(facts.pause, facts.now_ms, facts.place, then))
+    return "; ".join(parts)
 
 
 def _erased(facts: RequestFacts) -> str:
