@@ -22,7 +22,7 @@ def test_the_commands_of_the_guides_work(tmp_path):
     for name in ("troubleshooting", "testing"):
         for block in blocks(ROOT / "docs" / f"{name}.md", "sh"):
             commands += block.splitlines()
-    assert len(commands) == 5
+    assert len(commands) == 10
     for command in commands:
         line = shlex.split(command.removeprefix("python -m "), comments=True)
         done = subprocess.run(

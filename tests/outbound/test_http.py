@@ -60,6 +60,11 @@ async def test_a_success_is_an_answer_whose_fields_can_be_asked_for():
         {"id": "ch_1"},
         "a",
     )
+    assert (answer.body, answer.text) == (b'{"id": "ch_1"}', '{"id": "ch_1"}')
+
+
+def test_the_text_of_an_answer_never_raises():
+    assert Answer(HttpResponse(200, Headers(), b"caf\xc3\xa9 \xff")).text == "café \ufffd"
 
 
 async def test_too_many_requests_is_a_retry_not_before_the_time_asked_for():

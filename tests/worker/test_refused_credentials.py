@@ -334,7 +334,7 @@ async def test_another_process_that_declares_another_secret_tries_again(gesta):
 
 
 async def test_a_caller_with_a_secret_of_its_own_learns_that_another_process_holds_it(gesta):
-    """It was told only that the request is queued: the pause does not apply to its own process."""
+    """It read only that it is queued: the pause does not apply to the process of the caller."""
 
     def program(secret: str, **options: Any) -> Engine:
         provider = Provider(REFUSED)

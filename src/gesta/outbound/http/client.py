@@ -133,6 +133,11 @@ class Answer:
     def body(self) -> bytes:
         return self._response.body
 
+    @property
+    def text(self) -> str:
+        """The body as UTF-8; bytes that are not become replacement characters."""
+        return self._response.body.decode(errors="replace")
+
     def json(self) -> Any:
         """The parsed body.
 
