@@ -14,6 +14,7 @@ from gesta.errors import StoreError
 from gesta.flows import sms, webhook
 from gesta.runtime.clock import turn
 from tests.http_api.served import served
+from tests.http_api.test_dead_letters import ended
 from tests.world import Faulty
 
 
@@ -318,6 +319,32 @@ async def test_a_list_goes_on_where_it_ended(api):
     assert seen == ids[::-1]
 
 
+async def test_a_list_can_be_narrowed_and_is_read_page_by_page(api):
+    key = await api.key("submit", "read", "operate")
+    refused = [await ended(api, "refuse") for _ in range(3)]
+    await ended(api, "hello")
+    await api.call("POST", "/v1/pauses", {}, key=key)
+    held = (await api.submit(key)).body["id"]
+
+    async def found(query: str) -> list[str]:
+        seen, cursor = [], ""
+        while True:
+            page = (await api.call("GET", f"/v1/requests?limit=2&{query}{cursor}", key=key)).body
+            seen += [one["id"] for one in page["items"]]
+            if page["next"] is None:
+                return seen
+            cursor = f"&cursor={page['next']}"
+
+    while held not in await found("status=queued"):
+        await turn()
+    assert await found("reason=said_no") == refused[::-1]
+    assert await found("reason=said_no&since=2020-01-01T00:00:00Z") == refused[::-1]
+    assert await found("since=2100-01-01T00:00:00Z") == await found("test=true") == []
+    assert await found("until=2020-01-01T00:00:00Z") == await found("reason=other") == []
+    assert len(await found("since=2020-01-01T00:00:00Z&until=2100-01-01T00:00:00Z")) == 5
+    assert await found("held=true") == [held]
+
+
 async def test_a_request_is_found_by_its_key_at_once_and_by_its_own_tenant_alone(api):
     mine, theirs = await api.key("submit", "read"), await api.key("read", tenant="acme")
     await api.submit(mine, key="order-8")
@@ -346,6 +373,10 @@ async def test_a_request_is_found_by_its_key_at_once_and_by_its_own_tenant_alone
         ("limit=0", 422, "invalid"),
         ("limit=many", 422, "invalid"),
         ("status=lost", 422, "invalid"),
+        ("since=2h", 422, "invalid"),
+        ("until=0.5", 422, "invalid"),
+        ("until=2030-01-01T00:00:00", 422, "invalid"),
+        ("held=maybe", 422, "invalid"),
         ("colour=red", 422, "invalid"),
         ("limit=1&limit=2", 400, "repeated_parameter"),
         ("limit=%ff", 400, "bad_query"),

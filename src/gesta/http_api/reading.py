@@ -12,7 +12,13 @@ import msgspec
 from gesta.api_types.requests import ACTOR
 from gesta.api_types.structs import Asked
 from gesta.domain.ids import KEY_LENGTH_MAX
-from gesta.flows.validation import decode_fields, error_text, field_errors, fields_of
+from gesta.flows.validation import (
+    decode_fields,
+    error_text,
+    field_errors,
+    fields_of,
+    holds_times,
+)
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import JSON, Receive, Route
 from gesta.intake.submit_options import is_text
@@ -170,7 +176,9 @@ def decode_query(query_string: bytes, route: Route) -> Asked:
             )
             continue
         try:
-            given[name] = msgspec.convert(value, fields[name].type, strict=False)
+            given[name] = msgspec.convert(
+                value, fields[name].type, strict=_is_text(fields[name].type)
+            )
             if given[name] is None:
                 # The text `null`.
                 errors[name] = "is null; leave it out instead"
@@ -182,6 +190,12 @@ def decode_query(query_string: bytes, route: Route) -> Asked:
     if errors:
         raise invalid(errors)
     return kind(**{fields[name].name: value for name, value in given.items()})
+
+
+@cache
+def _is_text(kind: Any) -> bool:
+    """Whether a value is a text in JSON, too. A bare number would pass as a time otherwise."""
+    return holds_times(kind)
 
 
 @cache
