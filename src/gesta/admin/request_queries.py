@@ -34,7 +34,7 @@ class Narrow(msgspec.Struct, frozen=True):
 
     def fits(self, state: State) -> bool:
         return (
-            self.reason in (None, state.reason)
+            has_reason(state.reason, self.reason)
             and (self.since_ms is None or state.created_at >= self.since_ms)
             and (self.until_ms is None or state.created_at < self.until_ms)
             and (state.test or not self.test)
