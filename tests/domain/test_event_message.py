@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gesta.domain import event_message as m
@@ -81,6 +81,8 @@ def test_an_invalid_message_is_refused_with_the_error_type(body: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
+@example('"\ufffe"'.encode())
+@example('{"originalMessage":"\uffff"}'.encode())
 def test_any_bytes_are_a_message_a_bad_message_and_always_a_dead_letter(body: bytes) -> None:
     with contextlib.suppress(m.BadMessage):
         m.decode_message(body)

@@ -284,7 +284,7 @@ def encode_dead_letter(letter: DeadLetterMessage) -> bytes:
 def decode_dead_letter(body: bytes) -> DeadLetterMessage:
     """A dead letter of either shape: a wrapper, or a message that the broker moved unchanged."""
     try:
-        return msgspec.json.decode(body, type=DeadLetterMessage)
+        return msgspec.json.decode(_legal(body), type=DeadLetterMessage)
     except (msgspec.DecodeError, RecursionError):
         return DeadLetterMessage(msgspec.Raw(_json(body)))
 
@@ -353,8 +353,8 @@ def _json(body: bytes) -> bytes:
     try:
         msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return msgspec.json.encode(body.decode(errors="replace"))
-    return body
+        body = msgspec.json.encode(body.decode(errors="replace"))
+    return _legal(body)
 
 
 def _cut(text: str, bytes_max: int) -> str:
