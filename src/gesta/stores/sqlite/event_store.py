@@ -111,12 +111,17 @@ def _follow(db: apsw.Connection, after: int, limit: int) -> list[Recorded]:
 
 
 def put_step(db: apsw.Connection, claims: Sequence[Claim]) -> list[bool]:
-    """Claim keys; whether each leads to the request of its claim."""
+    """Claim keys; whether each leads to the request of its claim. Of two claims to a key the first
+    one counts.
+    """
+    firsts = {one.name: one for one in reversed(claims)}
     # Keys are random; in order, neighbours share a page.
-    rows = sorted([(one.name, id_bytes(one.request_id), one.content) for one in claims])
-    if run_many(db, "claim_keys", 3, [value for row in rows for value in row]) == len(rows):
-        return [True] * len(rows)
-    found = ask_many(db, "find_claims", 1, [name for name, _, _ in rows])
+    flat: list[Any] = []
+    for name, one in sorted(firsts.items()):
+        flat += (name, id_bytes(one.request_id), one.content)
+    if run_many(db, "claim_keys", 3, flat) == len(claims):
+        return [True] * len(claims)
+    found = ask_many(db, "find_claims", 1, [*firsts])
     holders = {name: request_id for name, request_id, _ in found}
     return [holders[one.name] == id_bytes(one.request_id) for one in claims]
 

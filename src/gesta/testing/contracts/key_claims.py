@@ -95,13 +95,15 @@ class FirstClaimsContract(Contract):
     async def test_of_two_first_claims_to_a_key_in_one_batch_the_first_is_accepted(
         self, harness: Harness
     ) -> None:
-        name = fresh_claim().name
-        appends = [fresh_append(first=fresh_claim(name)) for _ in range(3)]
-        assert await harness.events.append(appends) == [
-            Appended(1),
-            LeadsElsewhere(),
-            LeadsElsewhere(),
-        ]
+        # Whatever the ids of the requests are.
+        for step in (1, -1):
+            name = fresh_claim().name
+            claims = [fresh_claim(name) for _ in range(3)][::step]
+            assert await harness.events.append([fresh_append(first=one) for one in claims]) == [
+                Appended(1),
+                LeadsElsewhere(),
+                LeadsElsewhere(),
+            ]
 
     async def test_a_refused_append_keeps_its_first_claim(self, harness: Harness) -> None:
         claim, stale, doubled = fresh_claim(), fresh_claim(), fresh_claim()

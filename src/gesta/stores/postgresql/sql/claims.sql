@@ -1,9 +1,12 @@
 -- name: put_claims
--- Claim keys, in the order of their names. A key that is claimed already stays.
+-- Claim keys, in the order of their names; of two claims to a key the first one counts. A key that
+-- is claimed already stays.
 -- in: $1 names, $2 request ids, $3 contents
 insert into {schema}.claims (name, request_id, content)
-select * from unnest($1::bytea[], $2::bytea[], $3::bytea[]) as asked (name, request_id, content)
-order by name on conflict do nothing;
+select name, request_id, content
+from unnest($1::bytea[], $2::bytea[], $3::bytea[])
+  with ordinality as asked (name, request_id, content, number)
+order by name, number on conflict do nothing;
 
 -- name: claim_holders
 -- Which requests hold these keys.
