@@ -180,11 +180,8 @@ class ViewWriter:
 
     async def _write_one(self, chosen: dict[Key, View], after: int) -> None:
         self._writing = chosen
-        moves = [
-            Move(one.name, self._written, after, one.dispatched)
-            for one in self._moves
-            if after > self._written
-        ]
+        # Also where no position moves: the store follows from them what was written since one did.
+        moves = [Move(one.name, self._written, after, one.dispatched) for one in self._moves]
         views = list(chosen.values())
         if await self._write(views, (), (), moves):
             self._written = max(self._written, after)

@@ -19,12 +19,14 @@ from gesta.engine.process_roles import Work
 from gesta.errors import StoreError
 from gesta.ports.checkpoints import Move
 from gesta.ports.read_model import View, key_of
+from gesta.projector import view_writer
 from gesta.requests.loader import Loader
-from gesta.runtime.clock import SystemRuntime
+from gesta.runtime.clock import ManualRuntime, SystemRuntime
 from gesta.runtime.settings import load
 from gesta.stores.redis import open_views
 from gesta.stores.redis.connection import script
 from gesta.stores.redis.keys import slot_of
+from gesta.testing.contracts.samples import fresh_view
 from gesta.testing.valkey_server import ValkeyCluster, ValkeyServer
 
 ID = "019a9c2e-0000-7000-8000-000000000001"
@@ -431,6 +433,41 @@ async def test_no_position_moves_over_views_that_the_server_lost_before_it(
         assert await views.save([newer], [], moved)
         assert (await views.get([key_of(newer.state)]))[key_of(newer.state)].state.version == 2
         assert await views.positions() == {"projector/0": 2}
+
+
+async def test_no_position_moves_over_views_that_were_lost_while_an_older_request_was_held(
+    tmp_path, monkeypatch
+):
+    """The views of requests that had ended were written while an open one before them waited for
+    its end. The server lost them, and the position moved over them with that one.
+    """
+    monkeypatch.setattr(view_writer, "BUSY", 1)
+    runtime = ManualRuntime()
+    waits, ended, last = (fresh_view(status=status) for status in ("queued", "sent", "sent"))
+    async with ValkeyServer(durable=True) as server, opened(server) as views:
+        assert await views.save([], [], [Move("projector/0", 0, 1)])
+        synced = tmp_path / "synced"
+        await server.copy_data(synced)
+
+        async def write(saved, _, quarantined, moves):
+            return await views.save(saved, quarantined, moves)
+
+        heard: list[View] = []
+        writer = view_writer.ViewWriter(write, heard.extend, runtime)
+        await writer.add(view_writer.Fold([waits, ended], [2, 3], [Move("projector/0", 1, 3)], 3))
+        while ended not in heard:
+            await asyncio.sleep(0.01)
+        assert await views.positions() == {"projector/0": 1}
+        await lose(server, synced)
+        await writer.add(view_writer.Fold([last], [4], [Move("projector/0", 3, 4)], 4))
+        assert not await writer.flush()
+        assert await views.positions() == {"projector/0": 1}
+        # The projector folds again from there.
+        again = [waits, ended, last]
+        await writer.add(view_writer.Fold(again, [2, 3, 4], [Move("projector/0", 1, 4)], 4))
+        assert await writer.flush()
+        assert await views.positions() == {"projector/0": 4}
+        assert len(await views.get([key_of(one.state) for one in again])) == 3
 
 
 async def test_no_mark_follows_a_view_that_is_written_after_it(valkey):

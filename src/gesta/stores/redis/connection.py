@@ -192,8 +192,9 @@ class Redis:
         when a later one runs.
         """
         answers = await self._send(calls)
-        if lost := _without_script(answers):
-            await self._send_again(calls, answers, range(lost[0], len(calls)))
+        if _without_script(answers):
+            # All of them: the server may have lost what the others wrote, too.
+            await self._send_again(calls, answers, range(len(calls)))
         return await self._checked(calls, answers)
 
     async def _send_again(

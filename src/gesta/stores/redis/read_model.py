@@ -4,7 +4,8 @@ A snapshot, its marks and the indexes of its tenant share the slot of the tenant
 indexes are spread over the shards. Each shard keeps the position up to which its views are
 written, and the last write of a batch moves it: whatever a failover loses, the position on that
 shard is older than what was lost, and the projector folds again from there. The views of a batch
-end with a mark, and the position moves only where that mark is: a server that lost the views in
+end with a mark, which is written only where that of the batch before is, as far as the position has
+not moved since. The position moves only where the last mark is: a server that lost views in
 between, and answers again, has not got it.
 """
 
@@ -35,7 +36,7 @@ from gesta.ports.read_model import (
 from gesta.runtime.clock import Runtime
 from gesta.runtime.group_commit import GroupCommit
 from gesta.stores.recent_views import RecentViews, Saved
-from gesta.stores.redis.connection import Call, Redis, script
+from gesta.stores.redis.connection import Arg, Call, Redis, script
 from gesta.stores.redis.keys import SLOTS, IndexKeys, RequestKeys, slot_of
 
 #: How long a dispatched mark outlives the end of its request.
@@ -88,8 +89,7 @@ def shards(count: int) -> tuple[Shard, ...]:
     return tuple(Shard.of(tags[n]) for n in range(count))
 
 
-#: Shard → the requests whose indexes it has.
-ByShard = Mapping[Shard, Sequence[State]]
+Marks = dict[tuple[str, Shard], str]
 
 
 class RedisReadModel:
@@ -99,6 +99,9 @@ class RedisReadModel:
         #: Many callers wait for one request each: their reads are one call.
         self._reads: GroupCommit[Key, View | None] = GroupCommit(self._read, "gesta-redis-reads")
         self._recent = RecentViews()
+        #: Projection and shard → the mark of the last views that were written there, since the
+        #: position moved.
+        self._marks: Marks = {}
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         found, missing = self._recent.get(keys)
@@ -132,54 +135,46 @@ class RedisReadModel:
     ) -> bool:
         if quarantined:
             raise StoreError("quarantined events are kept in the durable store, not beside views")
-        by_shard = self._by_shard(views)
-        all_newer, mark = await self._save(views, by_shard, [move.name for move in moves])
+        # An error leaves none: then all views since the position are written again.
+        marks, self._marks = self._marks, {}
+        all_newer = await self._save(views, [move.name for move in moves], marks)
         # Last, and only once every view is written: a position says that nothing is missing.
-        moved = not moves or await self._move(moves, by_shard, mark)
+        if any(move.before < move.after for move in moves):
+            moved = await self._move(moves, marks)
+        else:
+            moved, self._marks = True, marks
         self._recent.committed(views, Saved(moved, all_newer))
         return moved
 
-    async def _move(self, moves: Sequence[Move], marked: Collection[Shard], mark: str) -> bool:
-        args = [value for move in moves for value in (move.name, move.before, move.after)]
-        return all(
-            await self._redis.calls(
-                [
-                    Call(
-                        script("move_positions"),
-                        [shard.positions, shard.written],
-                        [mark if shard in marked else "", *args],
-                    )
-                    for shard in self._shards
-                ]
-            )
-        )
+    async def _move(self, moves: Sequence[Move], marks: Marks) -> bool:
+        calls = []
+        for shard in self._shards:
+            args: list[Arg] = []
+            for move in moves:
+                args += (move.name, move.before, move.after, marks.get((move.name, shard), ""))
+            calls.append(Call(script("move_positions"), [shard.positions, shard.written], args))
+        return all(await self._redis.calls(calls))
 
-    async def _save(
-        self, views: Sequence[View], by_shard: ByShard, names: Sequence[str]
-    ) -> tuple[bool, str]:
-        """Whether each was newer than the stored one; and the mark that follows them, under these
-        names of projections.
+    async def _save(self, views: Sequence[View], names: Sequence[str], marks: Marks) -> bool:
+        """Whether each was newer than the stored one. `names`: of the projections whose marks
+        follow them.
         """
         based_on, _ = self._recent.get([key_of(view.state) for view in views])
-        mark = self._new_mark()
-        answers = await self._write(views, based_on, self._index_calls(by_shard, names, mark))
-        if OTHER_BASE in answers:
-            # What this process wrote of some is lost or replaced. All are written whole, so that
-            # no mark follows views that were lost in between.
-            mark = self._new_mark()
-            again = await self._write(views, {}, self._index_calls(by_shard, names, mark))
-            answers = [
-                one if one == 1 else other for one, other in zip(answers, again, strict=True)
-            ]
-        return all(answers), mark
-
-    def _new_mark(self) -> str:
-        return self._runtime.random_bytes(8).hex()
+        all_newer, others = await self._write(
+            views, based_on, self._index_calls(views, names, marks)
+        )
+        if others:
+            # What this process wrote of them is lost or replaced: they are written whole.
+            are_newer, _ = await self._write(others, {}, self._index_calls(others, names, marks))
+            all_newer = all_newer and are_newer
+        return all_newer
 
     async def _write(
         self, views: Sequence[View], based_on: Mapping[Key, View], more: Sequence[Call]
-    ) -> list[int]:
-        """The answers of save_views.lua, by flow and tenant."""
+    ) -> tuple[bool, list[View]]:
+        """Whether each was newer than the stored one; and the views whose stored version is not the
+        one that they are based on.
+        """
         groups: dict[tuple[str, str], list[View]] = defaultdict(list)
         for view in views:
             groups[view.state.flow, view.state.tenant].append(view)
@@ -191,27 +186,26 @@ class RedisReadModel:
         saves = [_save_call(*names, part, based_on) for names, part in parts]
         # The marks of `more` say that all views are there.
         answers = await self._redis.calls_in_order([*saves, *more])
-        found: list[int] = []
-        for ((flow, tenant), _), answer in zip(parts, answers, strict=False):
-            for text in answer:
+        all_newer, others = True, []
+        for ((flow, tenant), group), answer in zip(parts, answers, strict=False):
+            for view, text in zip(group, answer, strict=True):
                 if not isinstance(text, int):
                     raise StoreError(
                         f"a key of {flow}, tenant {tenant} in {self._redis.address.name} is not"
                         f" gesta's: {text}. Delete or rename the key; the view is written"
                         " again by itself"
                     )
-                found.append(text)
-        return found
+                all_newer = all_newer and text != 0
+                if text == OTHER_BASE:
+                    others.append(view)
+        return all_newer, others
 
-    def _by_shard(self, views: Sequence[View]) -> ByShard:
+    def _index_calls(self, views: Sequence[View], names: Sequence[str], marks: Marks) -> list[Call]:
+        """With a new mark for each of these names, which `marks` has from then on."""
         by_shard: dict[Shard, list[State]] = defaultdict(list)
         for view in views:
             by_shard[self.shard_of(view.state.tenant)].append(view.state)
-        return by_shard
-
-    def _index_calls(self, by_shard: ByShard, names: Sequence[str], mark: str) -> list[Call]:
-        marks = _pack([text for name in names for text in (name, mark)])
-        calls = []
+        mark, calls = self._runtime.random_bytes(8).hex(), []
         for shard, states in by_shard.items():
             flows = [_pair(*one) for one in {(state.tenant, state.flow) for state in states}]
             calls.append(
@@ -222,10 +216,11 @@ class RedisReadModel:
                         _pack(flows),
                         _flat([_index_row(one) for one in states if not one.is_terminal]),
                         _flat([(_member(one), one.version) for one in states if one.is_terminal]),
-                        marks,
+                        _flat([(name, marks.get((name, shard), ""), mark) for name in names]),
                     ],
                 )
             )
+            marks.update(((name, shard), mark) for name in names)
         return calls
 
     async def replace(self, views: Sequence[View]) -> None:
@@ -233,7 +228,7 @@ class RedisReadModel:
         self._recent.forget()
         stored = await self.get([key_of(view.state) for view in views])
         await self.remove([view.state for view in stored.values()])
-        await self._save(views, self._by_shard(views), ())
+        await self._save(views, (), {})
 
     async def positions(self) -> dict[str, int]:
         """The position of each projection: the lowest of all shards."""

@@ -8,8 +8,8 @@
 --       6 written    HASH (checkpoint, mark of the last write of views)
 -- ARGV  lists in MessagePack: 1 the flows; 2 the requests that have not ended, five values of each:
 --       member, version, sweep at or "", open since or "", undecided since or ""; 3 those that have
---       ended: member, version; 4 checkpoint, mark, … of this write: its views are written before
---       them
+--       ended: member, version; 4 of this write, whose views are written before: checkpoint, mark of
+--       the write before or "" for any, mark, …. Without that one, views were lost in between
 local PART = 1000
 local function run(command, key, values)
   for first = 1, #values, PART do
@@ -64,4 +64,10 @@ for key = 1, 3 do
 end
 run('HDEL', KEYS[4], ended)
 run('HSET', KEYS[4], versions)
-run('HSET', KEYS[6], cmsgpack.unpack(ARGV[4]))
+local marks = cmsgpack.unpack(ARGV[4])
+for at = 1, #marks, 3 do
+  local name, before, mark = unpack(marks, at, at + 2)
+  if before == '' or redis.call('HGET', KEYS[6], name) == before then
+    redis.call('HSET', KEYS[6], name, mark)
+  end
+end
