@@ -141,6 +141,21 @@ def test_an_unknown_transaction_is_listed_with_its_amount_and_resolved_with_evid
     assert cli("tx", "show", "o-1", "--json").json["status"] == "authorized"
 
 
+def test_a_person_records_another_amount_than_was_asked_for(cli, bank):
+    bank.sandbox.stripe.next(drop=True)
+    bank.tx("authorize", "49.90 EUR", "--source", "pm_1", "--key", "o-1", "--sale")
+    found = ("resolve", "o-1", "--succeeded", "--evidence", "ch_1 in the dashboard")
+    for wrong, text in (("49.91 EUR", "is more than"), ("30.00 USD", "is in EUR")):
+        refused = cli(*found, "--amount", wrong)
+        assert refused.code != 0
+        assert text in " ".join(refused.err.split())
+    many = cli("resolve", "--flow", "payment.card", *found[2:], "--amount", "30.00 EUR")
+    assert (many.code, "need an ID" in many.err) == (2, True)
+    assert cli(*found, "--amount", "30.00 EUR").code == 0
+    shown = cli("tx", "show", "o-1", "--json").json
+    assert (shown["status"], shown["captured"]["amount"]) == ("completed", "30.00")
+
+
 def test_a_transaction_that_waits_for_a_person_is_listed_with_amount_and_age(cli, bank):
     bank.tx("authorize", "49.90 EUR", "--source", "pm_1", "--key", "o-1")
     bank.sandbox.stripe.next(drop=True)

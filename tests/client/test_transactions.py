@@ -99,9 +99,12 @@ async def test_an_unknown_transaction_is_resolved_through_the_client(till):
     assert str(shown.unknown) == "49.90 EUR"
     with pytest.raises(Refused, match="no further operation can start"):
         await till.client.refund(tx, key="back")
-    await till.client.resolve(tx, "succeeded", evidence="pi_1 in the dashboard")
+    seen, beyond = Money("30.00", "EUR"), Money("49.91", "EUR")
+    with pytest.raises(Refused, match=r"49\.91 EUR is more than the 49\.90 EUR"):
+        await till.client.resolve(tx, "succeeded", evidence="pi_1", amount=beyond)
+    await till.client.resolve(tx, "succeeded", evidence="pi_1 in the dashboard", amount=seen)
     shown = await till.client.transaction(tx)
-    assert (shown.status, str(shown.captured)) == ("completed", "49.90 EUR")
+    assert (shown.status, shown.captured) == ("completed", seen)
     assert till.kinds() == ["sale"]
 
 

@@ -169,6 +169,35 @@ async def test_what_contradicts_the_record_is_noted_once_and_changes_no_amount(g
     assert await tx.status() == "completed"
 
 
+async def test_an_amount_that_a_person_has_recorded_agrees_with_the_ledger_from_then_on(
+    gesta, shop
+):
+    """The gateway took less than was asked for, and only a person could say so."""
+    gesta.sandbox.stripe.on(lambda call: call.key is not None, drop=True)
+    tx = await sale(shop)
+    await gesta.settle(days=0)
+    reference = Reference("default", "payment.card", tx.id, "sale", 1)
+    charge = row(
+        amount=Money("30.00", EUR), at_ms=gesta.runtime.now_ms() + 1_000, reference=reference
+    )
+    assert (await listed(gesta, shop, charge)).counts == {"missing_local": 1}
+    state = (await tx.view()).state
+    assert (state.status, state.reason, state.waits_for_a_person) == (
+        "unknown",
+        "amount_mismatch",
+        True,
+    )
+    wrong: Any = "30.00"
+    with pytest.raises(InvalidRequest):
+        await tx.resolve("executed", by="ada", evidence="ch_1", amount=wrong)
+    await tx.resolve("executed", by="ada", evidence="ch_1", amount=Money("30.00", EUR))
+    again = await listed(gesta, shop, charge)
+    assert (again.counts, again.corrections) == ({"matched": 1}, 0)
+    # The whole rest is what the gateway really has.
+    await tx.refund(key="back")
+    assert funds_of((await tx.view()).state).pending == 3000
+
+
 @pytest.mark.parametrize("kind", ["dispute", "return"])
 async def test_money_that_the_gateway_moved_back_is_noted_once_and_changes_no_amount(
     gesta, shop, kind

@@ -10,6 +10,7 @@ import typer
 
 from gesta.domain.durations import parse_duration
 from gesta.domain.lifecycles import Status
+from gesta.domain.money import InvalidMoney, Money
 from gesta.errors import BadInput
 from gesta.runtime.settings import resolve_reference
 
@@ -22,6 +23,14 @@ def duration(text: str) -> timedelta:
         return parse_duration(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def money(text: str) -> Money:
+    amount, _, currency = text.strip().partition(" ")
+    try:
+        return Money(amount, currency.strip() or amount)
+    except InvalidMoney as error:
+        raise typer.BadParameter(f"{error}; write it like '49.90 EUR'") from None
 
 
 def time_or_delay(text: str) -> datetime | timedelta:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import typer
 
-from gesta.cli.arguments import IN_STATUS, Ttl, before, status, time_or_age
+from gesta.cli.arguments import IN_STATUS, Ttl, before, money, status, time_or_age
 from gesta.cli.command import FAILED
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import (
@@ -22,6 +22,7 @@ from gesta.cli.output import (
     table,
     tell,
 )
+from gesta.domain.money import Money
 from gesta.errors import BadInput
 
 if TYPE_CHECKING:
@@ -210,6 +211,14 @@ class Finding:
     provider_id: Annotated[
         str | None, typer.Option(metavar="ID", help="The provider's id of the effect.")
     ] = None
+    amount: Annotated[
+        Money | None,
+        typer.Option(
+            metavar="'49.90 EUR'",
+            help="What a transaction moved. Default: what was asked for.",
+            parser=money,
+        ),
+    ] = None
 
     @property
     def outcome(self) -> Literal["succeeded", "not_executed", "failed"]:
@@ -229,6 +238,8 @@ async def resolve(
         more = asdict(finding)
     else:
         more = {"outcome": finding.outcome, "evidence": finding.evidence}
+        if choice.request_id is None and (finding.provider_id or finding.amount is not None):
+            raise typer.BadParameter("--provider-id and --amount need an ID, not a filter")
 
     async def decide(backend: Backend, request: Whole) -> tuple[Decided, str]:
         decided = await backend.client.resolve(
@@ -236,6 +247,7 @@ async def resolve(
             finding.outcome,
             evidence=finding.evidence,
             provider_id=finding.provider_id,
+            amount=finding.amount,
             flow=request.flow,
             by=person,
         )

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from gesta.cli.arguments import Id
+from gesta.cli.arguments import Id, money
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, facts, print_answer, print_json, print_list, show, table, tell
-from gesta.domain.money import InvalidMoney, Money
+from gesta.domain.money import Money
 
 if TYPE_CHECKING:
     from gesta.api_types.decisions import UnknownOutcome
@@ -31,21 +31,13 @@ class Named(TypedDict):
     by: str
 
 
-def _money(text: str) -> Money:
-    amount, _, currency = text.strip().partition(" ")
-    try:
-        return Money(amount, currency.strip() or amount)
-    except InvalidMoney as error:
-        raise typer.BadParameter(f"{error}; write it like '49.90 EUR'") from None
-
-
 Amount = Annotated[
     Money | None,
     typer.Option(
         "--amount",
         metavar="'49.90 EUR'",
         help="Default: the whole remaining amount.",
-        parser=_money,
+        parser=money,
     ),
 ]
 Key = Annotated[
@@ -61,7 +53,7 @@ class Payment:
     """The amount and its source."""
 
     amount: Annotated[
-        Money, typer.Argument(metavar="'49.90 EUR'", help="The amount.", parser=_money)
+        Money, typer.Argument(metavar="'49.90 EUR'", help="The amount.", parser=money)
     ]
     source: Annotated[
         str,

@@ -249,14 +249,21 @@ class RequestCalls(Calls):
         *,
         evidence: str,
         provider_id: str | None = None,
+        amount: Money | None = None,
         flow: str | None = None,
         by: str | None = None,
     ) -> Decided:
-        """Record the outcome of a request whose outcome was unknown.
+        """Record the outcome of a request whose outcome was unknown. `amount`: what a transaction
+        has moved, if that is not what was asked for.
 
         Not repeated when the answer is lost: the outcome may be unknown again by then.
         """
-        body: Json = {"outcome": outcome, "evidence": evidence, "id": provider_id}
+        body: Json = {
+            "outcome": outcome,
+            "evidence": evidence,
+            "id": provider_id,
+            "amount": _money(amount),
+        }
         return await self._decide("resolve", request_id, body, flow=flow, by=by)
 
     async def capture(

@@ -139,6 +139,10 @@ class Resolve(Command, frozen=True, gc=False):
     #: The time of the decision; a transaction is not sent again after the gateway has forgotten its
     #: key.
     at: int = 0
+    #: For a transaction: the amount that moved, in the smallest unit of its currency; None: what
+    #: was asked for.
+    amount: int | None = None
+    currency: str = ""
 
 
 class Cancel(Command, frozen=True, gc=False):

@@ -284,11 +284,29 @@ class Request:
         by: str,
         evidence: str,
         provider_id: str = "",
+        amount: Money | None = None,
         actor: Actor | None = None,
     ) -> Status:
-        """Resolve an `unknown` request with a person's finding, on record."""
-        now = self._pipeline.runtime.now_ms()
-        return await self._reopen(commands.Resolve(result, by, evidence, provider_id, now), actor)
+        """Resolve an `unknown` request with a person's finding, on record.
+
+        `amount`: what a transaction has moved, if that is not what was asked for.
+        """
+        self._check_amount(amount)
+        command = commands.Resolve(
+            result,
+            by,
+            evidence,
+            provider_id,
+            self._pipeline.runtime.now_ms(),
+            None if amount is None else amount.minor,
+            "" if amount is None else amount.currency,
+        )
+        return await self._reopen(command, actor)
+
+    def _check_amount(self, amount: object) -> None:
+        """Programs may pass anything, despite the annotations."""
+        if amount is not None and not isinstance(amount, Money):
+            raise InvalidRequest(self.flow, {"amount": 'Money("49.90", "EUR")'})
 
     async def capture(
         self,
@@ -342,14 +360,10 @@ class Request:
         **more: bool,
     ) -> Status:
         """Open a further operation of a transaction."""
-        errors = {}
+        self._check_amount(amount)
         if key is not None and not is_text(key):
-            errors["key"] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
-        given: object = amount
-        if given is not None and not isinstance(given, Money):
-            errors["amount"] = 'Money("49.90", "EUR")'
-        if errors:
-            raise InvalidRequest(self.flow, errors)
+            error = f"a string of 1 to {KEY_LENGTH_MAX} characters"
+            raise InvalidRequest(self.flow, {"key": error})
         state = (await self._stored()).state
         digest = ""
         if key is not None:

@@ -14,6 +14,7 @@ from gesta.api_types.requests import Decided, FlowName, TtlSeconds
 from gesta.api_types.structs import Asked, ListOf
 from gesta.domain.durations import iso
 from gesta.domain.lifecycles import Status
+from gesta.domain.money import Money
 from gesta.domain.state import State
 from gesta.engine.request import Request
 from gesta.http_api.requests import REQUEST_PATH, OfFlow, before_id, handle_of
@@ -38,11 +39,13 @@ class Resolve(Asked, frozen=True):
     """What happened to a request whose outcome is unknown.
 
     `evidence` says how the caller knows; it is recorded. `id` is the provider's id of the effect.
+    `amount` is what a transaction has moved, if that is not what was asked for.
     """
 
     outcome: Literal["succeeded", "not_executed", "failed"]
     evidence: Text
     id: Annotated[str, msgspec.Meta(max_length=500)] | None = None
+    amount: Money | None = None
 
 
 #: Outcome in the API → result in the event.
@@ -84,6 +87,7 @@ async def resolve(call: Call) -> Answer:
         by=call.actor.user_id,
         evidence=asked.evidence,
         provider_id=asked.id or "",
+        amount=asked.amount,
         actor=call.actor,
     )
     return _decided(request, status)

@@ -74,8 +74,11 @@ class Gateway:
             (amount for k, amount, at in self.effects if k == key and now - at >= VISIBLE_MS), None
         )
 
+    def moved(self, key: str) -> int | None:
+        return next((amount for k, amount, _ in self.effects if k == key), None)
+
     def has(self, key: str) -> bool:
-        return any(k == key for k, _, _ in self.effects)
+        return self.moved(key) is not None
 
 
 class Bank:
@@ -235,21 +238,29 @@ class Bank:
         state, amount = self.state, self.funds.pending
         self.keys_of.setdefault((state.operation, state.intent), set()).add(key)
         fate = self.random.choice(
-            ["done", "done", "lost", "lost", "never", "declined", "busy", "crash", "crash_done"]
+            """done done lost lost never declined busy crash crash_done less""".split()
         )
+        if fate == "less" and (state.operation in ("void", "reversal") or self.gateway.has(key)):
+            fate = "lost"
         payment_id = self._payment_of(state)
         self.gateway.posted.append((state.operation, state.intent, payment_id))
         if state.operation in ("capture", "void") and self.now >= self.ends_at:
             # The gateway has released what was held, and refuses.
             fate = "declined"
-        if fate in ("done", "lost", "crash_done"):
+        if fate in ("done", "lost", "crash_done", "less"):
+            if fate == "less":
+                # The bank granted only a part of it.
+                amount = self.random.randint(1, amount)
             if state.operation == "authorization":
                 self.ends_at = self.now + HELD_MS
             self.gateway.execute(key, amount, self.now)
         if fate.startswith("crash"):
             return
         outcome: Outcome
-        if fate == "done":
+        moved = self.gateway.moved(key)
+        if moved not in (None, self.funds.pending) and fate in ("done", "declined", "less"):
+            outcome = Unknown("conflicted", manual=True)
+        elif fate in ("done", "less"):
             outcome = Done(self.payment_id, movement=self._movement(amount))
         elif fate == "declined" and self.gateway.has(key):
             # It remembers the success and answers with it.
@@ -294,7 +305,9 @@ class Bank:
         key = idempotency_key("t", "r", state.operation, state.intent)
         amount = self.gateway.find(key, self.now)
         outcome: Outcome = Retry("not_found")
-        if amount is not None:
+        if amount not in (None, self.funds.pending):
+            outcome = Unknown("conflicted", manual=True)
+        elif amount is not None:
             outcome = Done(self.payment_id, movement=self._movement(amount))
         elif self.random.random() < 0.4:
             outcome = Unknown("gateway_down")
@@ -306,11 +319,15 @@ class Bank:
         state = self.state
         self.now += HOUR
         key = idempotency_key("t", "r", state.operation, state.intent)
+        amount = self.gateway.moved(key)
         result: Literal["executed", "not_executed"] = (
-            "executed" if self.gateway.has(key) else "not_executed"
+            "not_executed" if amount is None else "executed"
         )
         self.resolved_by_hand += 1
-        self.tell(Resolve(result, "ada", "seen in the dashboard", self.payment_id, self.now))
+        said = "seen in the dashboard"
+        self.tell(Resolve(result, "ada", said, self.payment_id, self.now, amount, "EUR"))
+        # No client repeats it, because another outcome may be unknown by then.
+        self.history = [one for one in self.history if not isinstance(one, Resolve)]
 
     def check(self) -> None:
         funds = self.funds

@@ -15,6 +15,7 @@ from gesta.domain.commands import (
     Reconciled,
     RecordOutcome,
     Redrive,
+    Resolve,
     Start,
 )
 from gesta.domain.lifecycles import lifecycle_of
@@ -164,6 +165,80 @@ def test_another_amount_than_asked_for_is_left_to_a_person():
     assert tx.state.waits_for_a_person
     with pytest.raises(CommandRefused):
         tx.tell(Redrive(AT, again=True))
+
+
+def seen(amount: int, currency: str = "EUR") -> Resolve:
+    return Resolve("executed", "ada", "the dashboard", "pi_1", AT, amount, currency)
+
+
+def test_a_person_records_the_amount_that_the_gateway_took_instead():
+    """Without it the record and the gateway would differ for ever: a refund of the rest fails."""
+    tx = Tx("sale")
+    tx.run(Unknown("conflicted", manual=True))
+    events = tx.tell(seen(3000))
+    assert [type(one) for one in events] == [t.Resolved, t.Completed]
+    funds = funds_of(tx.state)
+    assert (tx.state.status, funds.captured, funds.refundable) == ("completed", 3000, 3000)
+    assert funds.balances == {"payer": -3000, "gateway": 3000}
+    # The row of the gateway's ledger is matched from now on, and the call's own answer, which says
+    # something else, is noted.
+    row = c.Correct("txn_1", "missing_local", "executed", "ledger", "sale", 1, 3000, "pi_1")
+    assert tx.tell(row) == []
+    late = RecordOutcome(done(4990), 2, AT, intent=1, operation="sale")
+    (conflict,) = tx.tell(late)
+    assert (type(conflict), tx.tell(late)) == (t.Conflicted, [])
+    assert funds_of(tx.state).captured == 3000
+
+
+@pytest.mark.parametrize(
+    ("command", "most", "code"),
+    [
+        (c.Capture(AT, 2000, "EUR"), 4990, "beyond_authorization"),
+        (c.Capture(AT, 2000, "EUR", is_final=False), 4990, "beyond_authorization"),
+        (c.Void(AT), 4990, "partial_void"),
+        (c.Reverse(AT), 4990, "partial_void"),
+    ],
+)
+def test_the_amount_that_a_person_records_keeps_within_the_authorization(command, most, code):
+    tx = Tx()
+    tx.run(done())
+    tx.tell(command)
+    tx.run(Unknown("timeout"))
+    before = tx.state
+    for wrong in (seen(most + 1), seen(0), seen(-1), seen(most, "USD")):
+        with pytest.raises(CommandRefused):
+            tx.tell(wrong)
+    with pytest.raises(CommandRefused) as refused:
+        tx.tell(seen(most + 1))
+    assert (refused.value.code, tx.state) == (code, before)
+    tx.tell(seen(most))
+    funds = funds_of(tx.state)
+    assert (funds.captured + funds.released, funds.capturable) == (4990, 0)
+
+
+def test_the_amount_that_a_person_records_for_a_refund_keeps_within_the_capture():
+    for act in (c.Refund(AT, 500, "EUR"), c.Reverse(AT)):
+        tx = Tx("sale")
+        tx.run(done())
+        tx.tell(act)
+        tx.run(Unknown("timeout"))
+        with pytest.raises(CommandRefused) as refused:
+            tx.tell(seen(4991))
+        assert refused.value.code == "beyond_capture"
+        tx.tell(seen(4000))
+        assert (tx.state.status, funds_of(tx.state).refundable) == ("completed", 990)
+
+
+def test_more_than_was_asked_for_cannot_be_recorded_and_an_amount_needs_a_success():
+    for first in ("sale", "authorization"):
+        tx = Tx(first)
+        tx.run(Unknown("timeout"))
+        with pytest.raises(CommandRefused) as refused:
+            tx.tell(seen(4991))
+        assert refused.value.code == "beyond_request"
+        with pytest.raises(CommandRefused) as refused:
+            tx.tell(Resolve("rejected", "ada", "the dashboard", at=AT, amount=1, currency="EUR"))
+        assert refused.value.code == "invalid_amount"
 
 
 HOUR_MS = 3_600_000

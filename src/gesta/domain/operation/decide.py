@@ -322,6 +322,8 @@ def _resolve(state: State, command: Resolve, _: object, operation: Operation) ->
         )
     if state.started is not None and command.result != "executed":
         raise CommandRefused("attempt_running", "an attempt is running; wait for its outcome")
+    if command.amount is not None:
+        raise CommandRefused("not_supported", "only a transaction moves an amount")
     resolved = e.OutcomeResolved(
         command.result,
         command.by,

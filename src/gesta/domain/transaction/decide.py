@@ -38,7 +38,7 @@ from gesta.domain.transaction import commands as c
 from gesta.domain.transaction import events as t
 from gesta.domain.transaction.evolve import in_ledger, movement
 from gesta.domain.transaction.funds import STORED, Funds, funds_of
-from gesta.domain.transaction.opening import OPENINGS
+from gesta.domain.transaction.opening import OPENINGS, amount_of
 from gesta.domain.transaction.postings import legs
 
 _FAILED_ENDS = (e.AttemptFailed, e.Failed, e.OutcomeUnknown)
@@ -100,16 +100,20 @@ def _succeeded(
     applied.
     """
     funds, row = funds_of(state), f"{whose[0]}:{whose[1]}"
-    if row in funds.moved:
-        return []
     found = outcome.movement or Movement()
+    if row in funds.moved:
+        if found.amount in (None, funds.moved[row]) or row in state.reports:
+            return []
+        return [t.Conflicted(row, "amount", _evidence(outcome), found.amount, *whose)]
     amount = funds.pending if found.amount is None else found.amount
     is_current = whose == (state.operation, state.intent)
-    if is_current and amount != funds.pending and state.phase in ("open", "unknown"):
+    # What a person saw at the gateway is the truth, within what `_seen` allows.
+    is_asked = amount == funds.pending or isinstance(command, Resolve)
+    if is_current and not is_asked and state.phase in ("open", "unknown"):
         text = f"the gateway moved {amount} instead of {funds.pending} (smallest unit)"
         number = state.started or max(state.attempts, getattr(command, "attempt", 0))
         return [e.OutcomeUnknown(number, "amount_mismatch", "manual", text)]
-    if not is_current or amount != funds.pending:
+    if not is_current or not is_asked:
         if row in state.reports:
             return []
         return [t.Conflicted(row, "late_success", _evidence(outcome), amount, *whose)]
@@ -296,10 +300,10 @@ def _resolve(state: State, command: Resolve, _: object, operation: Operation) ->
         raise CommandRefused("attempt_running", "a call is running; wait for its outcome")
     if not command.evidence.strip():
         raise CommandRefused("no_evidence", "evidence is required: say what you saw, and where")
-    by, evidence = command.by, command.evidence
+    by, evidence, amount = command.by, command.evidence, _seen(state, command)
     match command.result:
         case "executed":
-            outcome = Done(command.provider_id, detail=evidence)
+            outcome = Done(command.provider_id, detail=evidence, movement=Movement(amount))
             whose = (state.operation, state.intent)
             return _succeeded(state, outcome, operation, whose, command, by=by)
         case "rejected":
@@ -307,6 +311,31 @@ def _resolve(state: State, command: Resolve, _: object, operation: Operation) ->
             return [*_found(state, "rejected", by, evidence), failed]
         case "not_executed":
             return _not_executed(state, by, evidence, command.at)
+
+
+def _seen(state: State, command: Resolve) -> int | None:
+    """The amount that a person saw at the gateway; None: what was asked for.
+
+    It may differ from that, and never makes the amounts impossible: captured ≤ authorized ≤
+    requested, refunded ≤ captured.
+    """
+    if command.amount is None:
+        return None
+    if command.result != "executed":
+        raise CommandRefused("invalid_amount", "an amount belongs to an operation that succeeded")
+    funds = funds_of(state)
+    match funds.undoes if state.operation == "reversal" else state.operation:
+        case "capture" | "posting":
+            left, code, of = funds.capturable, "beyond_authorization", "is still authorized"
+        case "refund":
+            left, code, of = funds.refundable, "beyond_capture", "can be refunded"
+        case "void":
+            left, code, of = funds.capturable, "partial_void", "is still authorized"
+            if command.amount != left:
+                raise CommandRefused(code, "a void releases all that is not captured")
+        case _:
+            left, code, of = funds.requested, "beyond_request", "was asked for"
+    return amount_of(command, funds, left, code, of)
 
 
 def _cancel(state: State, command: Cancel, rules: Rules, operation: Operation) -> list[e.Event]:

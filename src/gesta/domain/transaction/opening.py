@@ -5,7 +5,7 @@ move.
 from collections.abc import Callable, Mapping
 
 from gesta.domain import events as e
-from gesta.domain.commands import CommandRefused
+from gesta.domain.commands import CommandRefused, Resolve
 from gesta.domain.state import State
 from gesta.domain.transaction import commands as c
 from gesta.domain.transaction import events as t
@@ -29,7 +29,10 @@ def refuse_if_busy(state: State) -> None:
         )
 
 
-def _amount(command: c.OperationCommand, funds: Funds, left: int, code: str, of: str) -> int:
+def amount_of(
+    command: c.OperationCommand | Resolve, funds: Funds, left: int, code: str, of: str
+) -> int:
+    """The amount of a command. Refused if it is above `left`; `code` and `of` say why."""
     if command.currency and command.currency != funds.currency:
         raise CommandRefused(
             "wrong_currency", f"the transaction is in {funds.currency}, not {command.currency}"
@@ -80,7 +83,7 @@ def _capturing(operation: str, event: type[t.OperationRequested]) -> Callable[..
             )
         if funds.capture_before is not None and command.at >= funds.capture_before:
             raise CommandRefused("authorization_expired", "the authorization has expired")
-        amount = _amount(
+        amount = amount_of(
             command, funds, funds.capturable, "beyond_authorization", "is still authorized"
         )
         if not command.is_final and not funds.multiple_captures:
@@ -106,7 +109,7 @@ def _void(state: State, command: c.Void, *_: object) -> list[e.Event]:
     if _repeats(command, funds, "void") or state.status == "cancelled":
         return []
     refuse_if_busy(state)
-    amount = _amount(command, funds, funds.capturable, "partial_void", "is still authorized")
+    amount = amount_of(command, funds, funds.capturable, "partial_void", "is still authorized")
     if amount != funds.capturable:
         raise CommandRefused("partial_void", "a void releases all that is not captured")
     intent = _intent(funds, "void")
@@ -120,7 +123,7 @@ def _refund(state: State, command: c.Refund, *_: object) -> list[e.Event]:
     refuse_if_busy(state)
     if funds.first == "settlement":
         raise CommandRefused("not_supported", "a settlement cannot be refunded")
-    amount = _amount(command, funds, funds.refundable, "beyond_capture", "can be refunded")
+    amount = amount_of(command, funds, funds.refundable, "beyond_capture", "can be refunded")
     intent = _intent(funds, "refund")
     return [
         t.RefundRequested(amount, intent, command.key, command.key_digest, asked=command.amount)
