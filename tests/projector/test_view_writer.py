@@ -118,6 +118,25 @@ async def test_an_open_request_waits_only_for_a_moment(world):
     assert (len(world.database.views), world.database.position) == (BUSY, BUSY)
 
 
+async def test_an_open_request_that_keeps_changing_waits_only_for_a_moment(world):
+    views = [fresh_view() for _ in range(BUSY)]
+    await world.fold(*views)
+    for version in range(2, 6):
+        world.runtime.advance(HOLD_SECONDS / 4)
+        await world.fold(*(fresh_view(id=view.state.id, version=version) for view in views))
+        await world.let_run()
+    assert (len(world.database.views), world.database.position) == (BUSY, 5 * BUSY)
+
+
+async def test_the_position_does_not_pass_the_first_event_of_a_request_that_goes_on(world):
+    views = [fresh_view() for _ in range(2 * BUSY)]
+    await world.fold(*views)
+    await world.fold(fresh_view(id=views[0].state.id, version=2))
+    await world.fold(*(ended(view) for view in views[1:50]))
+    await world.let_run()
+    assert (len(world.database.views), world.database.position) == (49, 0)
+
+
 async def test_the_next_fold_sees_what_is_not_saved_yet(world):
     world.database.open.clear()
     view = fresh_view()

@@ -349,13 +349,20 @@ async def test_a_key_of_another_type_is_an_error_and_the_other_flows_are_saved(v
 SWEEPER = [f"gesta:v1:{{views-0}}:{name}" for name in ("sweep", "open", "undecided", "versions")]
 
 
-async def test_a_request_that_has_ended_is_in_no_index_of_the_sweeper(valkey):
-    opened_view = view_of("notification.slack", {}, expires_at=9000)
+@pytest.mark.parametrize(
+    ("state", "indexed"),
+    [
+        ({"expires_at": 9000}, [1, 1, 0, 1]),
+        ({"status": "unknown", "phase": "unknown"}, [0, 0, 1, 1]),
+    ],
+    ids=["queued", "undecided"],
+)
+async def test_a_request_that_has_ended_is_in_no_index_of_the_sweeper(valkey, state, indexed):
     ended = view_of("notification.slack", {}, version=2, status="sent", phase="ended")
     stored = client_of(valkey)
     async with opened(valkey) as views:
-        await views.save([opened_view], [])
-        assert [stored.exists(key) for key in SWEEPER] == [1, 1, 0, 1]
+        await views.save([view_of("notification.slack", {}, **state)], [])
+        assert [stored.exists(key) for key in SWEEPER] == indexed
         await views.save([ended], [])
         assert not stored.exists(*SWEEPER)
 
