@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from gesta.domain.transaction.funds import funds_of
 from gesta.errors import InvalidRequest
 from gesta.flows import card
 from gesta.flows.payment.gateway import Connection, LedgerPage, LedgerRow, Reference, Window
+from gesta.payments import reconcile as reconcile_run
 from gesta.payments.reconcile import Report
 from gesta.payments.reconciliation import Books, Finding, Movement, compare
 from gesta.testing.plugin import Harness
@@ -311,6 +313,33 @@ async def test_a_test_request_is_not_missing_in_the_ledger(gesta, shop):
     gesta.advance(2 * 86_400)
     report = await reconcile(gesta, shop)
     assert (report.counts, report.corrections) == ({}, 0)
+
+
+def own_id(payload: Any) -> str:
+    """As the caller chose it; gesta's own ids begin with the time."""
+    return f"{payload.description}-1111-4111-8111-111111111111"
+
+
+async def with_own_id(engine: Engine, start: str) -> Request:
+    payload = card.Sale(Money("10.00", EUR), source="pm_1", gateway="stripe-eu", description=start)
+    request = await engine.submit(payload)
+    await request.outcome(timeout=20)
+    return request
+
+
+async def test_recent_transactions_are_found_whatever_ids_their_callers_chose(gesta, monkeypatch):
+    """The walk from the highest id ended at the first old one, and the rest was not compared."""
+    monkeypatch.setattr(reconcile_run, "PAGE", 1)
+    async with Engine("memory:", flows=[replace(card.flow(), request_id=own_id)]) as engine:
+        await engine.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        await with_own_id(engine, "ffffffff")
+        gesta.advance(90 * 86_400)
+        recent = await with_own_id(engine, "00000000")
+        gesta.advance(2 * 86_400)
+        report = await listed(gesta, engine)
+        assert [(one.kind, one.request_id) for one in report.findings if not one.row] == [
+            ("missing_provider", recent.id)
+        ]
 
 
 REFERENCE = Reference("default", "payment.card", "r-1", "sale", 1)
