@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gesta import Engine, Money, NotFound, Request
+from gesta.domain.transaction import evolve
 from gesta.domain.transaction.funds import funds_of
 from gesta.errors import InvalidRequest
 from gesta.flows import card
@@ -21,6 +22,7 @@ from gesta.payments import reconcile as reconcile_run
 from gesta.payments.reconcile import Report
 from gesta.payments.reconciliation import Books, Finding, Movement, compare
 from gesta.testing.plugin import Harness
+from tests.world import append_raw
 
 EUR = "EUR"
 ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
@@ -198,6 +200,27 @@ async def test_an_amount_that_a_person_has_recorded_agrees_with_the_ledger_from_
     # The whole rest is what the gateway really has.
     await tx.refund(key="back")
     assert funds_of((await tx.view()).state).pending == 3000
+
+
+async def test_a_contradiction_is_noted_once_although_the_transaction_has_forgotten_it(
+    gesta, shop, monkeypatch
+):
+    """Later webhooks push it out of what a transaction remembers."""
+    monkeypatch.setattr(evolve, "REPORTS_MAX", 1)
+    tx = await sale(shop)
+    await tx.outcome(timeout=20)
+    reference = Reference("default", "payment.card", tx.id, "sale", 1)
+    at_ms = gesta.runtime.now_ms()
+    wrong = row(amount=Money("40.00", EUR), movement_id="", at_ms=at_ms, reference=reference)
+    for _ in range(2):
+        report = await listed(gesta, shop, wrong)
+        assert (report.counts, report.findings[0].corrected) == ({"amount": 1}, True)
+        note = b'{"report":"evt_1","kind":"charge.updated"}'
+        version = (await tx.view()).state.version
+        await append_raw(shop, tx.id, version, "GatewayNotified.v1", note, flow=card.NAME)
+        await gesta.settle(days=0)
+    assert (await names(shop, tx)).count("Conflicted") == 1
+    assert await shop.admin.quarantined() == []
 
 
 @pytest.mark.parametrize("kind", ["dispute", "return"])

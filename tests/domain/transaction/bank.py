@@ -180,7 +180,7 @@ class Bank:
                 )
                 if self.tell(row) and is_again:
                     raise Broken(f"a second reconciliation adds something about {name}")
-                if name not in self.funds.moved and row.row not in self.state.reports:
+                if name not in self.funds.moved and row.row not in self.funds.rows:
                     raise Broken(f"the ledger shows {name}, and it is not on record")
 
     def ask(self) -> None:

@@ -25,6 +25,7 @@ from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
 from gesta.domain.transaction import commands as c
 from gesta.domain.transaction import events as t
+from gesta.domain.transaction.evolve import REPORTS_MAX
 from gesta.domain.transaction.funds import funds_of, opening_facts
 from gesta.domain.transaction.lifecycle import TRANSACTION
 from gesta.domain.transaction.postings import ROUTES, legs, posted, undo
@@ -388,6 +389,27 @@ def test_a_redriven_payment_learns_no_id_of_the_payment_before_it():
     assert funds_of(tx.state).payment_id == ""
     tx.run(done())
     assert funds_of(tx.state).payment_id == "pi_1"
+
+
+def webhook(number: int) -> c.NoteWebhook:
+    return c.NoteWebhook(f"evt_{number}", "x", AT, "pi_1", operation="sale", intent=1)
+
+
+def test_a_webhook_that_was_forgotten_and_comes_again_moves_nothing():
+    """A transaction remembers the last 200; a gateway repeats one for days."""
+    for outcome, wants in ((done(), None), (Rejected("declined"), None), (Unknown("x"), "ask")):
+        tx = Tx("sale")
+        tx.run(outcome)
+        before = tx.state
+        for number in range(REPORTS_MAX + 1):
+            assert len(tx.tell(webhook(number))) == 1
+            assert tx.tell(webhook(number)) == []
+        assert [type(one) for one in tx.tell(webhook(0))] == [t.GatewayNotified]
+        after = tx.state
+        assert (after.status, after.intent) == (before.status, before.intent)
+        assert replace(funds_of(after), payment_id="") == replace(funds_of(before), payment_id="")
+        # It can lead to a question, never to a call.
+        assert after.wants == ("reconcile" if wants else None)
 
 
 def test_a_row_of_a_reversal_that_was_given_up_is_a_refund():

@@ -102,7 +102,7 @@ def _succeeded(
     funds, row = funds_of(state), f"{whose[0]}:{whose[1]}"
     found = outcome.movement or Movement()
     if row in funds.moved:
-        if found.amount in (None, funds.moved[row]) or row in state.reports:
+        if found.amount in (None, funds.moved[row]) or row in funds.rows:
             return []
         return [t.Conflicted(row, "amount", _evidence(outcome), found.amount, *whose)]
     amount = funds.pending if found.amount is None else found.amount
@@ -114,7 +114,7 @@ def _succeeded(
         number = state.started or max(state.attempts, getattr(command, "attempt", 0))
         return [e.OutcomeUnknown(number, "amount_mismatch", "manual", text)]
     if not is_current or not is_asked:
-        if row in state.reports:
+        if row in funds.rows:
             return []
         return [t.Conflicted(row, "late_success", _evidence(outcome), amount, *whose)]
     facts = command.facts if isinstance(command, RecordOutcome) else {}
@@ -396,9 +396,9 @@ def _note_webhook(state: State, command: c.NoteWebhook, *_: object) -> list[e.Ev
 
 
 def _correct(state: State, command: c.Correct, _: object, operation: Operation) -> list[e.Event]:
-    if command.row in state.reports:
-        return []
     funds, intent = funds_of(state), command.intent
+    if command.row in funds.rows:
+        return []
     row = f"{command.operation}:{intent}"
     amount = funds.moved.get(row, command.amount)
     conflict = t.Conflicted(

@@ -20,7 +20,8 @@ from gesta.domain.transaction.funds import (
 )
 from gesta.domain.transaction.postings import Leg, legs, posted, undo
 
-#: Webhooks and rows of the ledger that are remembered by name.
+#: Webhooks that are remembered by name. An older one that comes again is recorded again: it moves no
+#: money, and at most the gateway is asked once more.
 REPORTS_MAX = 200
 #: The route by which the money of a transaction reached its end, by its first operation.
 _ROUTE = {"authorization": "sale", "reservation": "transfer"}
@@ -246,13 +247,9 @@ def _updated(state: State, event: e.Updated, version: int, at: int) -> State:
     return with_funds(replace(after, journal=0), funds)
 
 
-def _named(state: State, report: str, version: int, at: int) -> State:
-    reports = (*state.reports, report)[-REPORTS_MAX:]
-    return replace(state, version=version, updated_at=at, reports=reports)
-
-
 def _notified(state: State, event: t.GatewayNotified, version: int, at: int) -> State:
-    state = _named(state, event.report, version, at)
+    reports = (*state.reports, event.report)[-REPORTS_MAX:]
+    state = replace(state, version=version, updated_at=at, reports=reports)
     funds = funds_of(state)
     if not funds.payment_id and event.provider_id:
         state = with_funds(state, replace(funds, payment_id=event.provider_id))
@@ -269,7 +266,7 @@ def in_ledger(funds: Funds) -> Funds:
 
 
 def _corrected(state: State, event: t.Corrected, version: int, at: int) -> State:
-    state = _named(state, event.row, version, at)
+    state = _conflicted(state, event, version, at)
     before = funds_of(state)
     funds = moved(in_ledger(before), event.operation, event.intent, event.amount, event.legs)
     funds = replace(funds, undoes=before.undoes)
@@ -281,8 +278,10 @@ def _corrected(state: State, event: t.Corrected, version: int, at: int) -> State
     return _at_rest(replace(state, reason=""), funds, "completed")
 
 
-def _conflicted(state: State, event: t.Conflicted, version: int, at: int) -> State:
-    return _named(state, event.row, version, at)
+def _conflicted(state: State, event: t.Corrected | t.Conflicted, version: int, at: int) -> State:
+    funds = funds_of(state)
+    funds = replace(funds, rows=(*funds.rows, event.row))
+    return with_funds(state, funds, version=version, updated_at=at)
 
 
 TRANSACTION_FOLDS: Mapping[type[e.Event], Any] = {

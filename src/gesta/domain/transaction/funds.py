@@ -74,6 +74,9 @@ class Funds(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     moved: dict[str, int] = {}
     #: Account → balance of this transaction; they sum to zero.
     balances: dict[str, int] = {}
+    #: Facts of the gateway that corrected or contradicted the record, by name: each is recorded
+    #: once.
+    rows: tuple[str, ...] = ()
 
     @property
     def capturable(self) -> int:
