@@ -27,6 +27,10 @@ CODE = st.sampled_from(sorted(CURRENCIES))
         ("7.10", "MGA", 710),
         ("0.001", "IQD", 1),
         ("-0.05", "USD", -5),
+        ("-0.00", "EUR", 0),
+        ("-0", "JPY", 0),
+        ("99999999999999999", "JPY", 10**17 - 1),
+        ("99999999999999.999", "KWD", 10**17 - 1),
     ],
 )
 def test_the_smallest_unit_follows_the_digits_of_the_currency(amount, currency, minor):
@@ -34,6 +38,19 @@ def test_the_smallest_unit_follows_the_digits_of_the_currency(amount, currency, 
     assert money.minor == minor  # R1-41
     assert Money.of_minor(minor, currency) == money
     assert money.exponent == CURRENCIES[currency]
+
+
+@pytest.mark.parametrize("minor", [10**17, -(10**17), 2**63, -(2**63), 10**40])
+def test_no_amount_is_larger_than_every_reader_can_hold(minor):
+    for currency in ("JPY", "EUR", "KWD", "CLF"):
+        with pytest.raises(InvalidMoney):
+            Money.of_minor(minor, currency)
+    with pytest.raises(InvalidMoney):
+        Money.of_minor(10**17 - 1, "EUR") + Money("0.01", "EUR")
+
+
+def test_zero_has_one_spelling():
+    assert str(-Money("0.00", "EUR")) == str(Money("-0.00", "EUR")) == "0.00 EUR"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +71,9 @@ def test_the_smallest_unit_follows_the_digits_of_the_currency(amount, currency, 
         (True, "EUR", "not True"),
         (4990, "EUR", "not 4990"),
         ("999999999999999999", "EUR", "too large"),
+        ("100000000000000000", "JPY", "too large"),
+        ("-100000000000000.000", "KWD", "too large"),
+        (2**64, "EUR", "must be a string"),
     ],
 )
 def test_what_is_no_amount_of_the_currency_is_refused(amount, currency, text):

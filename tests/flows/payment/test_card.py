@@ -11,6 +11,7 @@ from gesta.domain.outcome import Retry
 from gesta.domain.transaction.funds import Funds, funds_of
 from gesta.flows import card, settlement, transfer
 from gesta.outbound.http import AttemptEnded
+from gesta.tenants.flow_records import TenantRecords
 from gesta.testing.plugin import Harness
 from tests.flows.payment.plain_gateway import OPTIONS, URL
 
@@ -287,6 +288,102 @@ async def test_a_settlement_pays_a_closed_set_out_and_checks_the_total(gesta):
         )
         assert isinstance(await (await shop.submit(alone)).outcome(timeout=20), Done)
         assert kinds(gesta).count("payout") == 2
+
+
+async def test_a_settlement_that_failed_gives_its_transactions_up(gesta):
+    """They could never be paid out: each later settlement found them claimed."""
+    shop = Engine("memory:", flows=[card.flow(), settlement.flow()])
+    async with shop:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        paid, other = await captured(shop, "49.90", "a"), await captured(shop, "10.10", "b")
+        net, fees = Money("48.15", EUR), Money("1.75", EUR)
+        gesta.sandbox.stripe.advance(3 * 86_400)
+        gesta.sandbox.stripe.on("payout", status=400)
+        failed = await shop.submit(settlement.Settle(net, (paid.id,), "stripe-eu", fees=fees))
+        assert isinstance(await failed.outcome(timeout=20), Rejected)
+        gesta.sandbox.stripe.heal()
+        both = settlement.Settle(
+            Money("57.67", EUR), (paid.id, other.id), "stripe-eu", fees=Money("2.33", EUR)
+        )
+        right = await shop.submit(both)
+        assert isinstance(await right.outcome(timeout=20), Done)
+        # Now they belong to the one that paid them out.
+        await failed.redrive()
+        outcome = await failed.outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "settled_elsewhere"
+        assert kinds(gesta).count("payout") == 1
+
+
+async def test_a_settlement_that_is_redriven_while_another_takes_over_is_paid_out_once(
+    gesta, monkeypatch
+):
+    shop = Engine("memory:", flows=[card.flow(), settlement.flow()])
+    put_many = TenantRecords.put_many
+
+    async def redriven_first(self: TenantRecords, kind: str, names: Any, version: int, own: bytes):
+        if version == 2:
+            await failed.redrive()
+            assert isinstance(await failed.outcome(timeout=20), Done)
+        return await put_many(self, kind, names, version, own)
+
+    async with shop:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        paid = await captured(shop, "49.90", "a")
+        net, fees = Money("48.15", EUR), Money("1.75", EUR)
+        gesta.sandbox.stripe.advance(3 * 86_400)
+        gesta.sandbox.stripe.on("payout", status=400)
+        failed = await shop.submit(settlement.Settle(net, (paid.id,), "stripe-eu", fees=fees))
+        assert isinstance(await failed.outcome(timeout=20), Rejected)
+        gesta.sandbox.stripe.heal()
+        monkeypatch.setattr(TenantRecords, "put_many", redriven_first)
+        again = settlement.Settle(net, (paid.id,), "stripe-eu", fees=fees, description="again")
+        outcome = await (await shop.submit(again)).outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "settled_elsewhere"
+        assert kinds(gesta).count("payout") == 1
+
+
+async def test_a_settlement_whose_payout_is_unknown_keeps_its_transactions(gesta):
+    shop = Engine("memory:", flows=[card.flow(), settlement.flow()])
+    async with shop:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        paid = await captured(shop, "49.90", "a")
+        net, fees = Money("48.15", EUR), Money("1.75", EUR)
+        gesta.sandbox.stripe.advance(3 * 86_400)
+        gesta.sandbox.stripe.on("payout", drop=True)
+        lost = await shop.submit(settlement.Settle(net, (paid.id,), "stripe-eu", fees=fees))
+        await gesta.settle(days=0)
+        assert await lost.status() == "unknown"
+        gesta.sandbox.stripe.heal()
+        again = settlement.Settle(net, (paid.id,), "stripe-eu", fees=fees, description="again")
+        outcome = await (await shop.submit(again)).outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason == "settled_elsewhere"
+        await gesta.settle(days=1)
+        assert await lost.status() == "completed"
+        assert kinds(gesta).count("payout") == 1
+
+
+async def test_sums_beyond_any_amount_are_refused_and_nothing_is_sent(gesta):
+    """Building the text of the refusal failed, so the job was quarantined."""
+    shop = Engine("memory:", flows=[card.flow(), settlement.flow()])
+    async with shop:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT)
+        large = "999999999999999.99"
+        ids = [(await captured(shop, large, str(number))).id for number in range(3)]
+        huge = settlement.Settle(Money(large, EUR), tuple(ids), "stripe-eu")
+        outcome = await (await shop.submit(huge)).outcome(timeout=20)
+        assert isinstance(outcome, Rejected)
+        assert (outcome.reason, outcome.detail) == (
+            "total_mismatch",
+            "more was captured than one settlement can pay out in EUR",
+        )
+        fees = Money("0.01", EUR)
+        with pytest.raises(InvalidRequest) as refused:
+            await shop.submit(settlement.Settle(Money(large, EUR), ("x" * 36,), fees=fees))
+        assert "together are too large" in refused.value.fields["fees"]
+        assert "payout" not in kinds(gesta)
 
 
 async def test_only_card_payments_of_the_same_mode_are_paid_out(gesta):

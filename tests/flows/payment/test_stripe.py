@@ -26,6 +26,7 @@ from gesta.flows.payment.gateway import (
     GatewayCall,
     Instruction,
     Reference,
+    Unrenderable,
     Verb,
     Window,
 )
@@ -354,6 +355,19 @@ async def test_rows_of_money_that_stripe_moved_back_are_no_payments(connection, 
 )
 def test_deviating_currencies_are_counted_as_stripe_counts(money, units):
     assert STRIPE.units_of(money) == units
+
+
+@pytest.mark.parametrize("currency", ["HUF", "TWD"])
+def test_a_payout_has_no_decimals_where_charges_have_them(connection, currency):
+    """Stripe would refuse it, after the settlement has claimed its transactions."""
+    whole, part = Money("10.00", currency), Money("10.45", currency)
+    gateway = StripeGateway()
+    assert b"amount=1045" in gateway.render(instruction("sale", amount=part), connection).body
+    assert b"amount=1000" in gateway.render(instruction("payout", amount=whole), connection).body
+    fractional = instruction("payout", amount=part)
+    with pytest.raises(Unrenderable, match=f"only whole amounts of {currency}") as refused:
+        gateway.render(fractional, connection)
+    assert refused.value.reason == "amount_not_supported"
 
 
 @pytest.mark.parametrize(

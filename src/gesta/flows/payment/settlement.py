@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from gesta.domain.ids import REQUEST_ID
-from gesta.domain.money import Money
+from gesta.domain.money import MINOR_MAX, InvalidMoney, Money
 from gesta.domain.outcome import Rejected, Retry
 from gesta.domain.state import State
 from gesta.domain.transaction.funds import funds_of
@@ -93,6 +93,8 @@ async def _check(one: Any, *_: object) -> Mapping[str, str]:
     errors = amount_errors(one.amount)
     if one.fees is not None and (one.fees.currency != one.amount.currency or one.fees.minor < 0):
         errors["fees"] = f"an amount in {one.amount.currency}, not below zero"
+    elif one.fees is not None and one.amount.minor + one.fees.minor >= MINOR_MAX:
+        errors["fees"] = "amount and fees together are too large"
     if len(set(one.transactions)) != len(one.transactions):
         errors["transactions"] = "a transaction is listed twice"
     elif not all(REQUEST_ID.fullmatch(name) for name in one.transactions):
@@ -110,38 +112,67 @@ async def _check_total(one: Settle, attempt: Attempt) -> None:
         if (refusal := _refusal(one, found.get(name), name, test=attempt.test)) is not None:
             raise AttemptEnded(refusal)
     total = sum(funds_of(state).refundable for state in states)
-    asked = one.amount if one.fees is None else one.amount + one.fees
-    if total != asked.minor:
-        captured = Money.of_minor(total, one.amount.currency)
-        text = f"{captured} was captured, and {asked} is asked for"
-        raise AttemptEnded(Rejected("total_mismatch", text))
+    asked = one.amount.minor + (0 if one.fees is None else one.fees.minor)
+    if total != asked:
+        raise AttemptEnded(Rejected("total_mismatch", _mismatch(total, asked, one.amount.currency)))
     try:
-        await _claim(one, attempt.records, attempt.request_id.encode())
+        await _claim(one, attempt, attempt.records)
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", str(error))) from None
 
 
-async def _claim(one: Settle, records: TenantRecords, own: bytes) -> None:
-    """Make the transactions ours, or end the attempt. If one belongs to another settlement, none is
-    claimed, unless that one claims it at this very moment.
+def _mismatch(total: int, asked: int, currency: str) -> str:
+    """Sums may be larger than any amount that can be moved."""
+    try:
+        captured, wanted = (Money.of_minor(minor, currency) for minor in (total, asked))
+    except InvalidMoney:
+        return f"more was captured than one settlement can pay out in {currency}"
+    return f"{captured} was captured, and {wanted} is asked for"
+
+
+async def _claim(one: Settle, attempt: Attempt, records: TenantRecords) -> None:
+    """Make the transactions ours, or end the attempt.
+
+    A settlement that ended without a payout gives its transactions up. If it is redriven at this
+    very moment, its event is on record before it looks at its claims: so one of the two sees the
+    other, and at most one pays out.
     """
-    free = await _unclaimed(one.transactions, records, own)
-    if free and not all(await records.put_many(_SETTLED, free, 1, own)):
-        await _unclaimed(free, records, own)
-
-
-async def _unclaimed(names: Sequence[str], records: TenantRecords, own: bytes) -> list[str]:
-    """The transactions that no settlement has claimed.
-
-    Ends the attempt if another settlement has claimed one.
-    """
+    own, names = attempt.request_id.encode(), one.transactions
     known = await records.get_many([(_SETTLED, name) for name in names])
+    holders: dict[str, str] = {}
+    #: Version → the transactions to be claimed under it.
+    free: dict[int, list[str]] = {}
     for name, record in zip(names, known, strict=True):
-        if record is not None and record.value != own:
-            raise AttemptEnded(
-                Rejected("settled_elsewhere", f"{name} belongs to another settlement")
-            )
-    return [name for name, record in zip(names, known, strict=True) if record is None]
+        if record is None:
+            free.setdefault(1, []).append(name)
+        elif record.value != own:
+            holders[(record.value or b"").decode()] = name
+            free.setdefault(record.version + 1, []).append(name)
+    await _check_given_up(holders, attempt)
+    for version, some in free.items():
+        if not all(await records.put_many(_SETTLED, some, version, own)):
+            # Another one claims at this very moment: read who.
+            await _claim(one, attempt, records)
+            return
+    await _check_given_up(holders, attempt)
+
+
+async def _check_given_up(holders: Mapping[str, str], attempt: Attempt) -> None:
+    """End the attempt if a settlement that has claimed a transaction paid it out, or still may.
+
+    `holders`: settlement → a transaction of it.
+    """
+    if not holders:
+        return
+    assert attempt.read is not None
+    states = await attempt.read([(attempt.flow, holder) for holder in holders])
+    given_up = {
+        state.id for state in states if state.phase == "ended" and not funds_of(state).authorized
+    }
+    for holder, name in holders.items():
+        if holder not in given_up:
+            text = f"{name} belongs to another settlement"
+            raise AttemptEnded(Rejected("settled_elsewhere", text))
 
 
 def _refusal(one: Settle, state: State | None, name: str, *, test: bool) -> Rejected | None:

@@ -37,6 +37,7 @@ from gesta.flows.payment.gateway import (
     Window,
 )
 from gesta.flows.payment.stripe.answers import (
+    PAYOUT_STEPS,
     STRIPE,
     answer_of,
     answer_to,
@@ -292,11 +293,16 @@ def _payment(
 
 
 def _units(instruction: Instruction) -> str:
-    assert instruction.amount is not None
+    amount = instruction.amount
+    assert amount is not None
     try:
-        return str(STRIPE.units_of(instruction.amount))
+        units = STRIPE.units_of(amount)
     except AmountNotSupported as error:
         raise Unrenderable("amount_not_supported", str(error)) from None
+    if instruction.verb == "payout" and units % PAYOUT_STEPS.get(amount.currency, 1):
+        text = f"Stripe pays out only whole amounts of {amount.currency}, not {amount}"
+        raise Unrenderable("amount_not_supported", text)
+    return str(units)
 
 
 async def _find(call: GatewayCall, connection: Connection, payment_id: str) -> dict[str, Any]:

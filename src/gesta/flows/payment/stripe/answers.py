@@ -45,6 +45,8 @@ STRIPE: Final = GatewayDescriptor(
     exponents={"MGA": 0, "ISK": 2, "UGX": 2},
     steps={"ISK": 100, "UGX": 100, "BHD": 10, "JOD": 10, "KWD": 10, "OMR": 10, "TND": 10},
 )
+#: Currency → a payout must be a multiple of this in Stripe's units: it has no decimals there.
+PAYOUT_STEPS: Final = {"HUF": 100, "TWD": 100}
 #: Seconds to wait after a rate limit without Retry-After.
 THROTTLED_SECONDS: Final = 5.0
 #: Seconds to wait while an earlier call with the same key is still running.
