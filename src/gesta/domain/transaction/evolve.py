@@ -20,8 +20,8 @@ from gesta.domain.transaction.funds import (
 )
 from gesta.domain.transaction.postings import Leg, legs, posted, undo
 
-#: Webhooks that are remembered by name. An older one that comes again is recorded again: it moves no
-#: money, and at most the gateway is asked once more.
+#: Webhooks that are remembered by name. An older one that comes again is recorded again: it moves
+#: no money, and at most the gateway is asked once more.
 REPORTS_MAX = 200
 #: The route by which the money of a transaction reached its end, by its first operation.
 _ROUTE = {"authorization": "sale", "reservation": "transfer"}
