@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from tests.docs.test_docs import ROOT, blocks, program
+from tests.docs.test_docs import ROOT, SECRET, blocks, program
 
 HTTP, CLIENT = ROOT / "docs" / "http-api.md", ROOT / "docs" / "client.md"
 
@@ -133,6 +133,22 @@ async def test_the_programs_of_the_client_page_work(server, tmp_path):
     assert status == "sent"
     found = await asyncio.to_thread(program(CLIENT, "def sent(")["sent"], address, key)
     assert len(found) == 1
+
+
+@pytest.mark.slow
+def test_the_bulk_program_of_the_client_page_redrives_dead_letters(server, tmp_path, capsys):
+    address, environment = server
+    script = f"""
+        gesta config put webhook.endpoint hooks url=http://127.0.0.1:9/ secret={SECRET}
+        gesta submit notification.webhook '{{"type": "a", "data": {{}}, "endpoint": "hooks"}}' --wait 20s || true
+        gesta key create --scope operate
+    """
+    made = run(script, tmp_path, environment)
+    key = made.stdout.split()[-1]
+    redriven = program(CLIENT, "def redriven(")["redriven"]
+    assert redriven(address, key, dry_run=True) == 1
+    assert redriven(address, key, dry_run=False) == 1
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow
