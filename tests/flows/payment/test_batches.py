@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from gesta import Engine, Money, Request
+from gesta import Engine, Money, Options, Request
 from gesta.domain.transaction.events import CallStarted
 from gesta.flows import card
-from gesta.flows.payment.gateway import CallRefused, Connection
+from gesta.flows.payment.gateway import CallRefused, Connection, Instruction
 from gesta.flows.payment.stripe import StripeGateway
 from gesta.ports.fences import Fence
 from gesta.ports.transactions import Entry
 from gesta.runtime.settings import load
 from gesta.testing.plugin import Harness
-from tests.world import Ports, append_raw, pass_time
+from tests.world import Ports, append_raw, let_run, pass_time
 
 ACCOUNT = {"type": "stripe", "account": "acct_1", "api_key": "sk_test_1"}
 STEPS = ["TransactionCreated", "AttemptStarted", "Completed"]
@@ -248,3 +249,88 @@ async def test_a_key_that_the_gateway_quotes_is_hidden_though_the_call_was_rende
     states = [(await request.view()).state for request in requests]
     assert [one.status for one in states] == ["failed"] * 3
     assert [one.detail for one in states] == ["bad_key: the key [hidden] may not do that"] * 3
+
+
+async def test_payments_that_were_held_together_are_held_no_more_once_they_are_called(gesta, shop):
+    await shop.admin.pause(flow=card.NAME)
+    requests = await submit(shop, 3)
+    await pass_time(gesta, 2)
+    assert keys(gesta) == []
+    await shop.admin.resume(flow=card.NAME)
+    await pass_time(gesta, 2)
+    states = [(await request.view()).state for request in requests]
+    assert [(one.status, one.held) for one in states] == [("completed", "")] * 3
+
+
+async def test_calls_of_a_batch_that_are_sent_again_are_not_rendered_again(
+    gesta, ports, shop, monkeypatch
+):
+    rendered: list[str] = []
+    render = StripeGateway.render
+
+    def note(gateway: StripeGateway, instruction: Instruction, connection: Connection) -> Any:
+        rendered.append(instruction.key)
+        return render(gateway, instruction, connection)
+
+    monkeypatch.setattr(StripeGateway, "render", note)
+    stripe = gesta.sandbox.stripe
+    stripe.visible_after_seconds = 10**9
+    for _ in range(3):
+        stripe.next(status=503)
+    requests = await submit(shop, 3)
+    await pass_time(gesta, 2)
+    assert [await request.status() for request in requests] == ["unknown"] * 3
+    resends = 0
+
+    async def look(original: Any, *args: Any, **options: Any) -> Any:
+        nonlocal resends
+        answer = await original(*args, **options)
+        resends = max(resends, sum(one.job.kind.startswith("execute") for one in answer[0]))
+        return answer
+
+    ports.queue.replace("take", look)
+    for _ in range(6):
+        # All that became due in an hour is leased together.
+        gesta.advance(3_600)
+        await let_run(gesta)
+    assert resends == 3
+    assert sorted(rendered) == sorted(f"default:{request.id}:sale:1" for request in requests)
+    assert sorted(keys(gesta)) == sorted(rendered)
+
+
+async def test_payments_that_expire_while_they_are_leased_together_are_not_called(
+    gesta, ports, shop
+):
+    async def late(original: Any, *args: Any, **options: Any) -> Any:
+        answer = await original(*args, **options)
+        if answer[0]:
+            ports.queue.heal()
+            gesta.advance(3)
+        return answer
+
+    ports.queue.replace("take", late)
+    at = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 10, UTC)
+    options = Options(deliver_at=at, ttl=timedelta(seconds=2))
+    made = await shop.submit_many([(sale(f"{number}.00"), options) for number in (2, 3)])
+    await pass_time(gesta, 15)
+    assert keys(gesta) == []
+    statuses = [await request.status() for request in made if isinstance(request, Request)]
+    assert statuses == ["expired"] * 2
+
+
+async def test_no_call_of_a_batch_is_made_if_the_lease_was_lost_while_it_was_journalled(
+    gesta, ports, shop
+):
+    async def lose(original: Any, entries: list[Entry]) -> Any:
+        answer = await original(entries)
+        if started(entries):
+            ports.transactions.heal()
+            shop.pipeline.pool.lease.lose("for the test")
+        return answer
+
+    ports.transactions.replace("record", lose)
+    requests = await submit(shop, 3)
+    await let_run(gesta)
+    assert keys(gesta) == []
+    await gesta.settle(days=1)
+    assert sorted(keys(gesta)) == sorted(f"default:{request.id}:sale:1" for request in requests)
