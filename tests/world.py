@@ -174,12 +174,13 @@ async def append_raw(
     meta: bytes | None = None,
     *,
     flow: str = FLOW,
+    tenant: str = "default",
 ) -> None:
     """Write an event as another process, another version of the code, or a bug would have written
     it.
     """
     names = {
-        "tenant": "default",
+        "tenant": tenant,
         "flow": flow,
         "requestId": request_id,
         "correlationId": "c",
@@ -194,7 +195,7 @@ async def append_raw(
         event_id(engine.pipeline.process.ids.new_bytes(), 0), f"{flow}.{type_name}", data, meta
     )
     (verdict,) = await engine.pipeline.environment.stores.events.append(
-        [Append(request_stream(flow, "default", request_id), expected, (event,))]
+        [Append(request_stream(flow, tenant, request_id), expected, (event,))]
     )
     assert isinstance(verdict, Appended), verdict
 

@@ -11,7 +11,7 @@ import pytest
 from gesta import Engine, Money, Options, Request
 from gesta.domain.transaction.events import CallStarted
 from gesta.flows import card
-from gesta.flows.payment.gateway import CallRefused, Connection, Instruction
+from gesta.flows.payment.gateway import CallRefused, Connection, GatewayAccount, Instruction
 from gesta.flows.payment.stripe import StripeGateway
 from gesta.ports.fences import Fence
 from gesta.ports.transactions import Entry
@@ -334,3 +334,86 @@ async def test_no_call_of_a_batch_is_made_if_the_lease_was_lost_while_it_was_jou
     assert keys(gesta) == []
     await gesta.settle(days=1)
     assert sorted(keys(gesta)) == sorted(f"default:{request.id}:sale:1" for request in requests)
+
+
+#: Tenant → what its account says that differs from a good one.
+TENANTS: dict[str, dict[str, Any]] = {
+    "good": {},
+    "wrong-type": {"type": "unheard_of"},
+    "bad-options": {
+        "type": "http",
+        "api_url": "https://pay.example",
+        "options": {"colour": "blue"},
+    },
+    "bad-stripe": {"options": {"colour": "blue"}},
+    "refused": {"api_key": "sk_test_revoked"},
+    "paused": {},
+    "cancelled": {},
+    "notified": {},
+    "good-too": {},
+}
+REFUSED = "refused:payment.gateway/stripe-eu"
+#: What another process writes about a payment while its batch is being journalled.
+CHANGES = {
+    "cancelled": ("TransactionUpdated.v1", b'{"change":"cancel_requested"}'),
+    "notified": ("GatewayNotified.v1", b'{"report":"evt_1","kind":"payment_intent.created"}'),
+}
+
+
+async def test_payments_of_many_tenants_leased_together_end_each_in_its_own_way(
+    gesta, ports, shop, monkeypatch
+):
+    gesta.sandbox.stripe.api_keys.append("sk_test_1")
+    writes: list[int] = []
+    made: dict[str, Request] = {}
+
+    async def change_some(original: Any, entries: list[Entry]) -> Any:
+        if started(entries):
+            ports.transactions.heal()
+            writes.append(len(started(entries)))
+            for tenant, (name, data) in CHANGES.items():
+                await append_raw(
+                    shop, made[tenant].id, 1, name, data, flow=card.NAME, tenant=tenant
+                )
+        return await original(entries)
+
+    async def no_errors(*_: object) -> dict[str, str]:
+        return {}
+
+    with monkeypatch.context() as earlier:
+        # As an earlier version of the code stored it.
+        earlier.setattr(GatewayAccount, "errors", no_errors)
+        for tenant, special in TENANTS.items():
+            account = ACCOUNT | special
+            await shop.admin.put_config("payment.gateway", "stripe-eu", account, tenant=tenant)
+    await shop.admin.pause(tenant="paused")
+    ports.transactions.replace("record", change_some)
+    submitted = [shop.submit(sale("2.00"), tenant=tenant) for tenant in TENANTS]
+    made |= dict(zip(TENANTS, await asyncio.gather(*submitted), strict=True))
+    await pass_time(gesta, 5)
+    # All that could be journalled without waiting were journalled in one write.
+    assert writes == [5]
+    assert await ends(made) == {
+        "good": ("completed", "", ""),
+        "wrong-type": ("queued", "gateway_type_missing", ""),
+        "bad-options": ("queued", "", f"tenant:bad-options {REFUSED}"),
+        "bad-stripe": ("queued", "", f"tenant:bad-stripe {REFUSED}"),
+        "refused": ("queued", "", f"tenant:refused {REFUSED}"),
+        "paused": ("queued", "", "tenant:paused"),
+        "cancelled": ("cancelled", "cancelled", ""),
+        "notified": ("completed", "", ""),
+        "good-too": ("completed", "", ""),
+    }
+    assert await shop.admin.quarantined() == []
+    for tenant in ("wrong-type", "bad-options", "bad-stripe", "refused"):
+        await shop.admin.put_config("payment.gateway", "stripe-eu", ACCOUNT, tenant=tenant)
+    await shop.admin.resume(tenant="paused")
+    await pass_time(gesta, 60, step_seconds=1)
+    assert {status for status, _, _ in (await ends(made)).values()} == {"completed", "cancelled"}
+    charged = [tenant for tenant in TENANTS if tenant != "cancelled"]
+    assert sorted(keys(gesta)) == sorted(f"{one}:{made[one].id}:sale:1" for one in charged)
+
+
+async def ends(made: dict[str, Request]) -> dict[str, tuple[str, str, str]]:
+    states = {tenant: (await one.view()).state for tenant, one in made.items()}
+    return {tenant: (one.status, one.reason, one.held) for tenant, one in states.items()}

@@ -9,6 +9,7 @@ import pytest
 from gesta import Conflict, Done, Engine, InDoubt, InvalidRequest, Money, Refused, Rejected, Request
 from gesta.domain.outcome import Retry
 from gesta.domain.transaction.funds import Funds, funds_of
+from gesta.errors import BadConfig
 from gesta.flows import card, settlement, transfer
 from gesta.outbound.http import AttemptEnded
 from gesta.tenants.flow_records import TenantRecords
@@ -482,3 +483,23 @@ async def test_a_test_request_of_a_gateway_without_a_fake_fails_and_nothing_is_s
         assert outcome.reason == "no_fake"
         assert "nothing was sent" in outcome.detail
         assert await tx.status() == "failed"
+
+
+@pytest.mark.parametrize(
+    ("account", "field", "text"),
+    [
+        (ACCOUNT | {"options": {"colour": "blue"}}, "options", "colour"),
+        (ACCOUNT | {"api_url": "https://api.stripe.com/v1"}, "api_url", "before /v1"),
+        (ACCOUNT | {"type": "http"}, "api_url", "is required"),
+        (ACCOUNT | {"type": "http", "api_url": URL}, "options", "operations"),
+    ],
+)
+async def test_an_account_that_its_gateway_cannot_use_is_not_stored(
+    gesta, shop, account, field, text
+):
+    """It was stored, and its first payment failed or was quarantined."""
+    with pytest.raises(BadConfig) as refused:
+        await shop.admin.put_config("payment.gateway", "stripe-eu", account)
+    assert text in refused.value.fields[field]
+    # A gateway of another program, which this process does not have.
+    await shop.admin.put_config("payment.gateway", "acme", ACCOUNT | {"type": "acmepay"})

@@ -21,6 +21,7 @@ from gesta.flows.payment.descriptor import GatewayDescriptor
 from gesta.flows.payment.gateway import (
     ACCOUNT_CHANGED,
     GATEWAY,
+    OPTIONS_INVALID,
     AccountRefused,
     CallAnswer,
     CallConflicted,
@@ -159,6 +160,8 @@ class Execution:
         try:
             call = gateway.render(instruction, connection)
         except Unrenderable as error:
+            if error.reason == OPTIONS_INVALID:
+                raise _undescribed(attempt.facts.gateway, str(error)) from None
             raise AttemptEnded(Rejected(error.reason, str(error))) from None
         facts = {
             "request_hash": call.request_hash,
@@ -211,7 +214,11 @@ class Execution:
                 Retry("gateway_type_missing", f"no gateway {account.type!r} here; known: {known}")
             )
         limit = Limit(f"payment/{code}", account.per_second, burst=_BURST)
-        return _Account(gateway, account, limit, gateway.descriptor(account))
+        try:
+            descriptor = gateway.descriptor(account)
+        except msgspec.ValidationError as error:
+            raise _undescribed(code, str(error)) from None
+        return _Account(gateway, account, limit, descriptor)
 
     async def _connect(self, code: str, attempt: Attempt) -> tuple[_Account, Connection]:
         """The account as it is now. The gateway compares it with that of the journalled call."""
@@ -229,6 +236,11 @@ class Execution:
             detail = "the vault has no api_key"
             raise CredentialRefused(f"{GATEWAY}/{code}", SECRET_MISSING, detail)
         return Connection(attempt.http, code, known.account, keys[0], self.timeout_seconds)
+
+
+def _undescribed(code: str, text: str) -> CredentialRefused:
+    """Its payments wait until the account is stored again."""
+    return CredentialRefused(f"{GATEWAY}/{code}", OPTIONS_INVALID, text)
 
 
 async def _throttle(answer: CallRetry, limit: Limit, attempt: Attempt) -> None:

@@ -9,7 +9,7 @@ where.
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Protocol
 
 import msgspec
 
@@ -19,6 +19,9 @@ from gesta.flows.flow import ConfigBody, Secret
 from gesta.flows.payment.descriptor import GatewayDescriptor
 from gesta.outbound.http import Http
 from gesta.outbound.rate_limits import PerSecond
+
+if TYPE_CHECKING:
+    from gesta.tenants.templates.renderer import Renderer
 
 #: The config kind of accounts at gateways.
 GATEWAY: Final = "payment.gateway"
@@ -49,6 +52,14 @@ class GatewayAccount(ConfigBody, frozen=True):
     per_second: PerSecond = 50.0
     #: What only this type of gateway needs; checked by the gateway when it is used.
     options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    async def errors(self, code: str, renderer: "Renderer") -> Mapping[str, str]:
+        # Imported here, because every gateway needs this module.
+        from gesta.flows.payment.gateways import installed
+
+        # Another type is a gateway of the program; this process may not have it.
+        found = [one.errors(self) for one in installed() if one.type == self.type]
+        return found[0] if found else {}
 
     def __repr__(self) -> str:
         return f"GatewayAccount({self.type}, {self.account})"
@@ -252,6 +263,8 @@ class AccountRefused(msgspec.Struct, frozen=True, tag="account_refused"):
     detail: str = ""
 
 
+#: The reason where the options of an account do not describe it.
+OPTIONS_INVALID: Final = "options_invalid"
 #: The reason where a connection reaches another account than the one a call was rendered for.
 ACCOUNT_CHANGED: Final = "account_changed"
 OTHER_ACCOUNT: Final = AccountRefused(

@@ -15,6 +15,7 @@ from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import InvalidSignature, ListingFailed
 from gesta.flows.payment.descriptor import AmountNotSupported, GatewayDescriptor
 from gesta.flows.payment.gateway import (
+    OPTIONS_INVALID,
     OTHER_ACCOUNT,
     AccountRefused,
     CallAnswer,
@@ -53,8 +54,8 @@ from gesta.outbound.signatures import BadSignature, verify
 
 #: Seconds to wait after a rate limit, or while a key is in use, without Retry-After.
 WAIT_SECONDS: Final = 5.0
-OPTIONS_INVALID: Final = AccountRefused(
-    "options_invalid", "the options of the gateway do not describe it; see gesta config get"
+UNDESCRIBED: Final = AccountRefused(
+    OPTIONS_INVALID, "the options of the gateway do not describe it; see gesta config get"
 )
 _UNREADABLE: Final = (KeyError, TypeError, ValueError, AmountNotSupported, InvalidMoney)
 
@@ -79,7 +80,7 @@ class HttpGateway:
     def render(self, instruction: Instruction, connection: Connection) -> GatewayCall:
         described = _described(connection)
         if described is None:
-            raise Unrenderable(OPTIONS_INVALID.reason, OPTIONS_INVALID.detail)
+            raise Unrenderable(UNDESCRIBED.reason, UNDESCRIBED.detail)
         request = described.operations.get(instruction.verb)
         if request is None:
             raise Unrenderable(
@@ -107,7 +108,7 @@ class HttpGateway:
             return OTHER_ACCOUNT
         described = _described(connection)
         if described is None:
-            return OPTIONS_INVALID
+            return UNDESCRIBED
         try:
             response = await connection.http.exchange(
                 call.method,
@@ -129,7 +130,7 @@ class HttpGateway:
             return OTHER_ACCOUNT
         described = _described(connection)
         if described is None:
-            return OPTIONS_INVALID
+            return UNDESCRIBED
         reference = str(call.reference)
         values = {"reference": reference, "key": call.key, "target": call.target or payment_id}
         asked = await _asked(filled_path(described.look_up.path, values), described, connection)

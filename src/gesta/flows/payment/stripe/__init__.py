@@ -15,6 +15,7 @@ import msgspec
 from gesta.errors import InvalidSignature, ListingFailed
 from gesta.flows.payment.descriptor import AmountNotSupported, GatewayDescriptor
 from gesta.flows.payment.gateway import (
+    OPTIONS_INVALID,
     OTHER_ACCOUNT,
     CallAnswer,
     CallContradicted,
@@ -109,7 +110,7 @@ class StripeGateway:
         try:
             options = _options(connection.account)
         except msgspec.ValidationError as error:
-            raise Unrenderable("options_invalid", f"options of the gateway: {error}") from None
+            raise Unrenderable(OPTIONS_INVALID, f"options of the gateway: {error}") from None
         path, fields = _fields(instruction, options)
         from stripe import api_version
 
