@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gesta import Attempt, Done, Outcome, Unknown
-from gesta.ports.job_queue import Job
+from gesta.ports.job_queue import Job, Release
+from gesta.requests.store_retry import StoreRetry
 from gesta.runtime.clock import Ids, ManualRuntime, sleep, spawn, turn
-from gesta.runtime.component import Process
+from gesta.runtime.component import STORE_PAUSE_SECONDS, Process
 from gesta.runtime.telemetry import Telemetry
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.worker.lease import Lease
+from gesta.worker.lease import Lease, LeaseReconciliation
 from tests.world import (
     FLOW,
     WORKER_LOST,
@@ -179,6 +180,26 @@ async def test_a_lost_lease_is_lost_once(lease, queue, runtime, cuts):
     # Its calls take their time to end; no new lease is asked to be renewed meanwhile.
     assert cuts == [3_000]
     assert queue.calls["extend"] <= 4
+
+
+async def test_a_job_whose_release_is_being_repeated_is_leased_to_nobody_for_sure(
+    lease, queue, runtime
+):
+    """The repetition may end the lease that the answer speaks of."""
+    store_retry = StoreRetry(Process(runtime, Ids(runtime), Telemetry()))
+    reconciliation = LeaseReconciliation(queue, lease, store_retry=store_retry, runtime=runtime)
+    answered = asyncio.Event()
+    release = Release("r-1", lease.token, 0)
+    repeating = spawn(store_retry.again(answered.wait, [release]), "repeat")
+    await turn()
+    await pass_seconds(runtime, STORE_PAUSE_SECONDS)
+    await queue.put([Job(f"r-{number}", "default", FLOW, "r", number) for number in (1, 2)])
+    asked = reconciliation.ask()
+    leased, _ = await queue.take(asked.token, {FLOW: 2}, 4.0, durable=True)
+    assert [one.job.id for one in reconciliation.sure(leased, asked)] == ["r-2"]
+    answered.set()
+    await repeating
+    assert reconciliation.sure(leased, reconciliation.ask()) == leased
 
 
 async def test_a_clock_that_jumped_ahead_does_not_make_a_process_work_beside_itself(
