@@ -39,7 +39,7 @@ from gesta.runtime.settings import load
 from tests.stores.postgresql.places import fresh_url
 
 FLOW = "ledger.card"
-HOLD_MS = 600
+HOLD_MS = 2_000
 MASTER = b64encode(b"k" * 32).decode()
 
 

@@ -15,9 +15,11 @@ import pytest
 
 from gesta import Actor, Engine, NotFound, Options, Request
 from gesta.admin.admin import Admin
+from gesta.admin.request_queries import Narrow
 from gesta.api_types.bulk import Bulk, BulkProgress
 from gesta.cli.main import COMMANDS, GROUPS
 from gesta.intake.submit import Accepted
+from gesta.ports.read_model import Filter
 from gesta.requests.pages import Page
 from gesta.runtime.clock import run
 from gesta.worker.external import RecordSent, WorkItem
@@ -92,6 +94,11 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Admin.quarantined": lambda engine: engine.admin.quarantined(INTRUDER),
     "Admin.dead_letters": lambda engine: engine.admin.dead_letters(INTRUDER),
     "Admin.dead_letter_page": lambda engine: items(engine.admin.dead_letter_page(INTRUDER)),
+    "Admin.request_page": lambda engine: items(
+        engine.admin.request_page(
+            engine.pipeline.environment.stores.read_model.find, Filter(INTRUDER), Narrow()
+        )
+    ),
     "Admin.bulk": lambda engine: matched(
         engine.admin.bulk(Bulk(action="redrive", flow="shop.letter", dry_run=True), tenant=INTRUDER)
     ),
