@@ -39,7 +39,7 @@ from gesta.runtime.component import STORE_PAUSE_SECONDS, Process
 from gesta.runtime.redaction import hide, scrub
 from gesta.runtime.telemetry import LogContext
 from gesta.security.call_journal import CallJournal
-from gesta.security.subject_keys import Readable, SubjectKeys
+from gesta.security.subject_keys import ERASED, Readable, SubjectKeys
 from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.tenants.templates.templates import Templates
@@ -420,6 +420,9 @@ class Attempts:
                 run.payload = self._decoders[run.flow.name].decode(run.readable)
             except msgspec.ValidationError:
                 run.obstacle = BAD_PAYLOAD
+        if run.asking and run.flow.render is not None and not state.test:
+            # The journaled call is all that a look-up needs.
+            run.obstacle = None
         if state.test and run.obstacle is None:
             if run.flow.effects != "attempt":
                 # The flow was declared differently when the request was submitted.
@@ -491,7 +494,11 @@ class Attempts:
         if run.obstacle is not None:
             # If the provider was not asked, nothing is resolved.
             obstacle = run.obstacle
-            return Unknown(obstacle.reason, obstacle.detail) if run.asking else obstacle
+            if run.asking:
+                # What was erased stays so: a person is asked now, not after the last look-up.
+                is_final = obstacle is ERASED
+                return Unknown(obstacle.reason, obstacle.detail, manual=is_final)
+            return obstacle
         if not run.lease.covers(run.leased.token):
             return Retry("lease_lost", "nothing was called")
         if executor is None:

@@ -306,7 +306,9 @@ def _still_unknown(
             return []
         # The flow no longer reconciles: a person has to decide.
         return [e.OutcomeUnknown(state.attempts, outcome.reason, rules.on_unknown, outcome.detail)]
-    delay = rules.asking.delay_seconds(state.asked + 1, command.chance, outcome.after_seconds)
+    delay = None
+    if not outcome.manual:
+        delay = rules.asking.delay_seconds(state.asked + 1, command.chance, outcome.after_seconds)
     next_at = (
         None if delay is None else command.at + ceil(max(delay, rules.ask_after_seconds) * 1000)
     )

@@ -154,8 +154,15 @@ def _not_done(
         case Unknown():
             return [_unknown(state, outcome, attempt, command, rules)]
         case Rejected() if state.in_doubt and not command.called:
-            # The engine can make no further call, and an earlier call may have moved money.
-            return [e.OutcomeUnknown(attempt, outcome.reason, "manual", outcome.detail)]
+            # The engine can make no further call, and an earlier call may have moved money. With a
+            # journaled call that can be read, the gateway can still be asked.
+            has_call = state.journal and outcome.reason != "bad_journal"
+            can_ask = has_call and funds_of(state).can_look_up
+            unknown = Unknown(outcome.reason, outcome.detail, manual=not can_ask)
+            event = _unknown(state, unknown, attempt, command, rules)
+            if event.policy == "resend":
+                event = replace(event, policy="reconcile")
+            return [event]
         case Rejected():
             failed = e.Failed(outcome.reason, attempt, retryable=False, last_error=outcome.detail)
             return [*_found(state, "rejected", "retry", outcome.detail or outcome.reason), failed]
