@@ -44,6 +44,16 @@ async def test_a_paused_request_waits_without_an_attempt_until_it_is_resumed(ges
         assert await result(request) == Done(id="provider-1")
 
 
+async def test_a_submit_warns_of_a_pause_although_nothing_else_of_its_flow_is_checked(gesta):
+    async with engine_of(Provider()) as engine:
+        # From the second one on, requests are accepted in fewer steps.
+        for paused in (False, False, True):
+            if paused:
+                await engine.admin.pause(flow=FLOW)
+            request = await engine.submit(Note())
+            assert [one.code for one in request.warnings] == ["paused"] * paused
+
+
 @pytest.mark.parametrize("scope", [{"tenant": "acme"}, {"tenant": "acme", "flow": FLOW}])
 async def test_the_pause_of_a_tenant_holds_no_other_tenant(gesta, scope):
     provider = Provider()
