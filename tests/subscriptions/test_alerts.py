@@ -433,16 +433,29 @@ async def test_the_alert_about_another_tenant_and_a_grouped_reason_names_what_co
     assert f"{request.id} (http_404): gesta dlq show {request.id} --tenant acme" in text
 
 
-def test_more_occurrences_than_are_kept_are_counted_and_none_is_lost():
-    def at(number: int, example: str = "") -> Occurrence:
-        stream = f"stream-{example or number}"
-        return Occurrence(
-            "dead_letter", FLOW, "other", "t", example or str(number), "", stream, 1, number, number
-        )
-
+def group_of(count: int) -> Group:
+    """The time and position of each occurrence is its number, from 1."""
     group = Group()
-    for number in range(1, KEPT_MAX + 4):
-        group.add(at(number))
+    for number in range(1, count + 1):
+        stream, example = f"stream-{number}", str(number)
+        group.add(
+            Occurrence("dead_letter", FLOW, "other", "t", example, "", stream, 1, number, number)
+        )
+    return group
+
+
+def test_a_restart_while_alerts_wait_forgets_only_what_is_too_old():
+    """The group is made again from its position."""
+    group = group_of(KEPT_MAX + 3)
+    group.forget_before(1)
+    assert (group.count, group.position) == (KEPT_MAX + 3, 1)
+    # Of those that are only counted, the newest is not too old.
+    group.forget_before(3)
+    assert (group.count, group.position) == (KEPT_MAX + 3, 3)
+
+
+def test_more_occurrences_than_are_kept_are_counted_and_none_is_lost():
+    group = group_of(KEPT_MAX + 3)
     assert (group.count, group.position, len(group.kept)) == (KEPT_MAX + 3, 1, KEPT_MAX)
     # All that are looked at again are over: those that were only counted may not be.
     group.keep([])

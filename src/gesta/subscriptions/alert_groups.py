@@ -90,8 +90,8 @@ class Group:
     def __init__(self) -> None:
         #: Tenant and example → its newest occurrence: the newest ones, oldest first.
         self._kept: dict[tuple[str, str], Occurrence] = {}
-        #: The others, which are only counted: how many, the newest, and where the first is.
-        self._more, self._newest_of_more, self._more_from = 0, NONE, 0
+        #: The others, which are only counted: how many, the first and the newest.
+        self._more, self._first_of_more, self._newest_of_more = 0, NONE, NONE
 
     @property
     def kept(self) -> list[Occurrence]:
@@ -104,7 +104,9 @@ class Group:
     @property
     def position(self) -> int:
         """The position of the first one in the log."""
-        return self._more_from if self._more else min(one.position for one in self.kept)
+        return (
+            self._first_of_more.position if self._more else min(one.position for one in self.kept)
+        )
 
     def add(self, one: Occurrence) -> None:
         if not one.stream:
@@ -116,7 +118,7 @@ class Group:
         self._kept[one.tenant, one.example] = one
 
     def _count(self, one: Occurrence) -> None:
-        self._more_from = self._more_from if self._more else one.position
+        self._first_of_more = self._first_of_more if self._more else one
         self._more, self._newest_of_more = self._more + 1, one
 
     def keep(self, wanted: list[Occurrence]) -> None:
@@ -127,7 +129,9 @@ class Group:
         self.keep([one for one in self.kept if one.at_ms >= at_ms])
         if self._newest_of_more.at_ms < at_ms:
             self._more = 0
-        self._more_from = self._newest_of_more.position
+        elif self._first_of_more.at_ms < at_ms:
+            # How many of them are as old is not known: they stay counted.
+            self._first_of_more = self._newest_of_more
 
     def notice(self, key: str) -> Notice:
         one = next(iter(self._kept.values()), self._newest_of_more)
