@@ -41,7 +41,6 @@ from gesta.flows.slack.client import (
     OTHER,
     THROTTLED_SECONDS,
     SlackApi,
-    SlackRefusal,
     meaning_of,
     outcome_of,
     require_library,
@@ -74,7 +73,7 @@ from gesta.flows.slack.message import (
     snapshot,
     tags_of,
 )
-from gesta.outbound.http import AttemptEnded, HttpResponse
+from gesta.outbound.http import AttemptEnded, HttpResponse, ProviderRefusal
 from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import TenantConfig, not_stored
 from gesta.tenants.templates.templates import TEMPLATE, Template, Templates
@@ -184,7 +183,7 @@ def _executor(token: str | None, timeout_seconds: float) -> Executor:
             answer = await api.post(
                 "chat.postMessage", _arguments(message, content, destination, attempt)
             )
-        except SlackRefusal as refused:
+        except ProviderRefusal as refused:
             return await _ending(
                 refused.response,
                 message,
@@ -212,7 +211,7 @@ def _reconciler(token: str | None, timeout_seconds: float) -> Executor:
         )
         try:
             return await ask(message, attempt, destination, api)
-        except SlackRefusal as refused:
+        except ProviderRefusal as refused:
             if word_of(refused.response) in _NOT_FOR_READING:
                 return Unknown(
                     "cannot_ask",

@@ -58,7 +58,7 @@ def marked(content: dict[str, Any], attempt: Attempt) -> None:
 async def ask(
     message: Message, attempt: Attempt, destination: Destination, api: SlackApi
 ) -> Outcome:
-    """Done: found. Retry: certainly not posted. Unknown: undecidable. Raises SlackRefusal."""
+    """Done: found. Retry: certainly not posted. Unknown: undecidable. Raises ProviderRefusal."""
     channel = await _conversation(destination.channel_id, api)
     method, arguments = "conversations.history", {"channel": channel}
     if message.thread_ts is not None:

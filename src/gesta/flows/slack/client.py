@@ -19,7 +19,7 @@ import msgspec
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.errors import MissingExtra
 from gesta.flows.slack.message import NAME
-from gesta.outbound.http import Http, HttpResponse, status_reason
+from gesta.outbound.http import Http, HttpResponse, ProviderRefusal, status_reason
 
 if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
@@ -158,14 +158,6 @@ def client_of(address: str) -> tuple[AsyncWebClient, type[Exception]]:
     return client, SlackApiError
 
 
-class SlackRefusal(Exception):
-    """Slack's answer was not a success."""
-
-    def __init__(self, response: HttpResponse) -> None:
-        super().__init__(f"answered {response.status}")
-        self.response = response
-
-
 class SlackApi:
     __slots__ = ("_address", "_answered", "_http", "_timeout_seconds", "_token")
 
@@ -185,7 +177,7 @@ class SlackApi:
         self._answered: HttpResponse | None = None
 
     async def post(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a method that changes something. Raises SlackRefusal; a missing answer ends the
+        """Call a method that changes something. Raises ProviderRefusal; a missing answer ends the
         attempt. The arguments belong to this call.
         """
         client, error = self.client_of(self._address + method)
@@ -199,7 +191,7 @@ class SlackApi:
         return data
 
     async def get(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a method that reads. Raises SlackRefusal; a missing answer ends the attempt."""
+        """Call a method that reads. Raises ProviderRefusal; a missing answer ends the attempt."""
         client, error = self.client_of(self._address + method)
         _CALLER.set(self)
         try:
@@ -210,10 +202,10 @@ class SlackApi:
         except error:
             raise self._refused() from None
 
-    def _refused(self) -> SlackRefusal:
+    def _refused(self) -> ProviderRefusal:
         # The client's error quotes the answer; the answer itself is enough.
         assert self._answered is not None
-        return SlackRefusal(self._answered)
+        return ProviderRefusal(self._answered)
 
     async def send(self, method: str, url: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Sends a request that the client composed and returns the answer in its format."""

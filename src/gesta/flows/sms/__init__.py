@@ -47,11 +47,10 @@ from gesta.flows.sms.twilio import (
     OTHER,
     THROTTLED_SECONDS,
     Twilio,
-    TwilioRefusal,
     meaning_of,
     outcome_of,
 )
-from gesta.outbound.http import AttemptEnded, HttpResponse
+from gesta.outbound.http import AttemptEnded, HttpResponse, ProviderRefusal
 from gesta.outbound.rate_limits import Limit
 from gesta.runtime.redaction import scrub
 from gesta.tenants.config import TenantConfig
@@ -138,7 +137,7 @@ def _executor(declared: Account | None, timeout_seconds: float) -> Executor:
         await attempt.limits.take(_limit(message, account))
         try:
             sid = await twilio.send(to, body, report_to)
-        except TwilioRefusal as refused:
+        except ProviderRefusal as refused:
             return await _ending(refused.response, message, attempt, account)
         return Done(sid, detail=str(segments_of(body)))
 
@@ -152,7 +151,7 @@ def _reconciler(declared: Account | None, timeout_seconds: float) -> Executor:
         await attempt.limits.take(_limit(message, account))
         try:
             return await twilio.find(to, body, attempt, is_rendered=message.template is not None)
-        except TwilioRefusal as refused:
+        except ProviderRefusal as refused:
             outcome = await _ending(refused.response, message, attempt, account)
             # A refused question does not resolve the outcome.
             return outcome if isinstance(outcome, Done) else Unknown(outcome.reason, outcome.detail)

@@ -15,7 +15,7 @@ import msgspec
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.flows.attempt import Attempt
 from gesta.flows.sms.message import Account
-from gesta.outbound.http import Http, HttpResponse, status_reason
+from gesta.outbound.http import Http, HttpResponse, ProviderRefusal, status_reason
 
 #: throttled: the account is closed for a while, not sent. unknown: may have been sent. final:
 #: refused permanently. credential: the account is refused.
@@ -99,14 +99,6 @@ PAGE: Final = 100
 PAGES_MAX: Final = 10
 
 
-class TwilioRefusal(Exception):
-    """Twilio's answer was not a success."""
-
-    def __init__(self, response: HttpResponse) -> None:
-        super().__init__(f"answered {response.status}")
-        self.response = response
-
-
 class Text(msgspec.Struct):
     """A message in the list of Twilio."""
 
@@ -134,7 +126,7 @@ class Twilio:
     timeout_seconds: float
 
     async def send(self, to: str, body: str, report_to: str | None = None) -> str:
-        """Returns the sid. Raises TwilioRefusal; a missing answer ends the attempt."""
+        """Returns the sid. Raises ProviderRefusal; a missing answer ends the attempt."""
         account = self.account
         origin = (
             {"From": account.sender}
@@ -149,11 +141,11 @@ class Twilio:
         try:
             return msgspec.json.decode(response.body, type=Text).sid
         except msgspec.DecodeError:
-            raise TwilioRefusal(response) from None
+            raise ProviderRefusal(response) from None
 
     async def find(self, to: str, body: str, attempt: Attempt, *, is_rendered: bool) -> Outcome:
         """Done: found. Retry: certainly not sent. Unknown: it cannot be decided. Raises
-        TwilioRefusal.
+        ProviderRefusal.
 
         A template may have changed since the text was sent: then any other text of that period may
         be it.
@@ -178,7 +170,7 @@ class Twilio:
         try:
             return msgspec.json.decode(response.body, type=_Page)
         except msgspec.DecodeError:
-            raise TwilioRefusal(response) from None
+            raise ProviderRefusal(response) from None
 
     def _is_ours(self, text: Text, to: str) -> bool:
         if self.account.sender is not None:
@@ -202,7 +194,7 @@ class Twilio:
             method, url, body=body, headers=headers, timeout_seconds=self.timeout_seconds
         )
         if not 200 <= response.status < 300:
-            raise TwilioRefusal(response)
+            raise ProviderRefusal(response)
         return response
 
 

@@ -39,7 +39,6 @@ from gesta.flows.ticket.backlog import (
     MEANINGS,
     OTHER,
     Backlog,
-    BacklogRefusal,
     is_used_up,
     meaning_of,
     outcome_of,
@@ -57,7 +56,7 @@ from gesta.flows.ticket.message import (
     project_codes,
 )
 from gesta.intake.inbound.slack import TEAM, Team
-from gesta.outbound.http import HttpResponse
+from gesta.outbound.http import HttpResponse, ProviderRefusal
 from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import TenantConfig
 
@@ -120,7 +119,7 @@ def _executor(timeout_seconds: float) -> Executor:
                 if key is not None:
                     return _done(key, space, "found by its marker")
             key, response = await backlog.create(form_of(issue, project))
-        except BacklogRefusal as refused:
+        except ProviderRefusal as refused:
             return await _ending(refused.response, ticket, attempt, space)
         if is_used_up(response):
             await attempt.limits.close(_limit(ticket, space).name, _wait(response, attempt))
@@ -137,7 +136,7 @@ def _reconciler(timeout_seconds: float) -> Executor:
         project, issue = _project(ticket, attempt), issue_of(ticket, attempt)
         try:
             key = await backlog.find(issue.marker, project.project_id)
-        except BacklogRefusal as refused:
+        except ProviderRefusal as refused:
             outcome = await _ending(refused.response, ticket, attempt, space)
             # A refused question does not resolve the outcome.
             return outcome if isinstance(outcome, Done) else Unknown(outcome.reason, outcome.detail)

@@ -8,7 +8,7 @@ import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Unknown
 from gesta.flows.ticket.issue import has_marker
-from gesta.outbound.http import Http, HttpResponse, after_status
+from gesta.outbound.http import Http, HttpResponse, ProviderRefusal, after_status
 
 #: How long to wait where Backlog does not say.
 THROTTLED_SECONDS: Final = 60.0
@@ -38,14 +38,6 @@ _NUMBER: Final = re.compile(r"[0-9]{1,12}")
 _KEY: Final = re.compile(r"[A-Z][A-Z0-9_]{0,40}-[0-9]{1,10}")
 
 
-class BacklogRefusal(Exception):
-    """Any answer that is not a success."""
-
-    def __init__(self, response: HttpResponse) -> None:
-        super().__init__(f"Backlog answered {response.status}")
-        self.response = response
-
-
 class Backlog:
     """One attempt's view of a space. The API key is in every URL, so no URL may be shown."""
 
@@ -63,7 +55,7 @@ class Backlog:
             timeout_seconds=self._timeout_seconds,
         )
         if not 200 <= response.status < 300:
-            raise BacklogRefusal(response)
+            raise ProviderRefusal(response)
         return _key_of(_json(response)), response
 
     async def find(self, marker: str, project_id: int) -> str | None:
@@ -80,11 +72,11 @@ class Backlog:
             timeout_seconds=self._timeout_seconds,
         )
         if not 200 <= response.status < 300:
-            raise BacklogRefusal(response)
+            raise ProviderRefusal(response)
         found = _json(response)
         if not isinstance(found, list):
             # Not an answer of Backlog: nothing is known.
-            raise BacklogRefusal(response)
+            raise ProviderRefusal(response)
         return next(
             (
                 _key_of(one)

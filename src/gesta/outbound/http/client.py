@@ -112,6 +112,14 @@ class AttemptEnded(Exception):
         self.outcome = outcome
 
 
+class ProviderRefusal(Exception):
+    """The answer of a provider was not a success; its channel decides what that means."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__(f"answered {response.status}")
+        self.response = response
+
+
 class Answer:
     """A 2xx answer. `answer["id"]` reads a field of its JSON object."""
 
