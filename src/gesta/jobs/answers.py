@@ -66,8 +66,8 @@ def of_program(what: str, function: Callable[[A], T], argument: A) -> T:
         raise JobProblem(500, "internal_error", "The server failed to read the call") from None
 
 
-def problem_of(error: Exception) -> JobProblem | None:
-    """The answer to an error of gesta; None: the caller must not see the error."""
+def problem_of(error: JobProblem | e.GestaError) -> JobProblem:
+    """The answer to an error of gesta. Raises one that the caller must not see."""
     match error:
         case JobProblem():
             return error
@@ -85,4 +85,4 @@ def problem_of(error: Exception) -> JobProblem | None:
         case e.StoreError() | e.Overloaded():
             return JobProblem(503, "unavailable", "The job store cannot be reached; try again")
         case _:
-            return None
+            raise error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from gesta.domain.stored_job import is_id
-from gesta.errors import NotFound, OutcomeTimeout
+from gesta.errors import GestaError, NotFound, OutcomeTimeout
 from gesta.jobs.answers import Answer, JobProblem, of_program, problem_of
 from gesta.jobs.arguments import Parameters, parameters_of, sign
 from gesta.jobs.call import (
@@ -98,11 +98,8 @@ class EndpointsCore(ABC):
                 request = args[0] if args else given.pop(self.request_name)
                 try:
                     answer = await self._accept(endpoint, request, parameters, given)
-                except Exception as error:
-                    problem = problem_of(error)
-                    if problem is None:
-                        raise
-                    answer = problem.answer()
+                except (JobProblem, GestaError) as error:
+                    answer = problem_of(error).answer()
                 return self.response_of(answer)
 
             request = inspect.Parameter(

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from gesta.errors import GestaError
 from gesta.jobs.answers import Answer, JobProblem, problem_of
 from gesta.jobs.endpoints import WAIT_SECONDS_MAX, EndpointsCore
 from gesta.runtime.clock import spawn
@@ -36,11 +37,8 @@ class StatusApp:
             return
         try:
             answer = await self._answer(scope, receive, send)
-        except Exception as error:
-            problem = problem_of(error)
-            if problem is None:
-                raise
-            answer = problem.answer()
+        except (JobProblem, GestaError) as error:
+            answer = problem_of(error).answer()
         if answer is not None:
             await send_answer(answer, send)
 
@@ -77,12 +75,9 @@ class StatusApp:
                 if job is not None:
                     text = b"event: job\ndata: %b\n\n" % msgspec.json.encode(job)
                 await send({"type": "http.response.body", "body": text, "more_body": True})
-        except Exception as error:
+        except (JobProblem, GestaError) as error:
             # The answer has begun: the problem becomes its last event.
-            problem = problem_of(error)
-            if problem is None:
-                raise
-            text = b"event: problem\ndata: %b\n\n" % problem.answer().body
+            text = b"event: problem\ndata: %b\n\n" % problem_of(error).answer().body
             await send({"type": "http.response.body", "body": text, "more_body": True})
         finally:
             gone.cancel()
