@@ -183,6 +183,17 @@ class Stores(QueuePorts):
     #: Free bytes on the disk of the store; None: unknown.
     disk_free: Callable[[], Awaitable[int | None]] = unknown
 
+    def close_after(self, first: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """Closes another database, and then this store, whatever happened."""
+
+        async def close() -> None:
+            try:
+                await first()
+            finally:
+                await self.close()
+
+        return close
+
     async def live_jobs(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these jobs are in the queue or on their way to it; of a queue without
         UniqueJobs, only what the store itself has.

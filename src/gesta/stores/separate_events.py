@@ -39,19 +39,13 @@ def with_separate_events(stores: Stores, events: EventPorts, runtime: Runtime) -
     written = Signal(runtime)
     combined = replace(stores, events=events.events, key_claims=events.key_claims)
 
-    async def close() -> None:
-        try:
-            await events.close()
-        finally:
-            await stores.close()
-
     return replace(
         combined,
         transactions=SeparateEventTransactions(
             combined, jobs=jobs, written=written, own=stores, removal=events.event_removal
         ),
         fences=SeparateEventFences(stores.fences, events.fences),
-        close=close,
+        close=stores.close_after(events.close),
         undispatched=written,
         projects_inline=False,
         # It is in the database of the callers' transactions, and the events are not.

@@ -71,12 +71,6 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
     fences = Missing(Fences, queue.name, "copying a store needs it")
     written = Signal(runtime)
 
-    async def close() -> None:
-        try:
-            await queue.close()
-        finally:
-            await stores.close()
-
     kind = SeparateTransactions if queue.unique_jobs is not None else AtLeastOnceTransactions
     return replace(
         stores,
@@ -92,7 +86,7 @@ def with_separate_queue(stores: Stores, queue: QueuePorts, runtime: Runtime) -> 
         foreign_jobs=queue.foreign_jobs,
         transactions=kind(stores, jobs=jobs, queue=queue, written=written),
         fences=SeparateFences(stores.fences, queue.fences or cast(Fences, fences)),
-        close=close,
+        close=stores.close_after(queue.close),
         undispatched=written,
         projects_inline=False,
         recordings_at_once=AT_ONCE,

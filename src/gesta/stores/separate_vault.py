@@ -9,11 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gesta.domain.state import State
-from gesta.ports.checkpoints import Move
-from gesta.ports.eager_dispatch import FreeSlots
-from gesta.ports.event_store import Append, AppendVerdict
-from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Quarantined, View
 from gesta.ports.stores import Stores
 from gesta.ports.transactions import NO_SECRETS, Entry, Projection, Recording, Transactions
 from gesta.ports.vault import Vault
@@ -21,40 +16,19 @@ from gesta.ports.vault import Vault
 
 def with_separate_vault(stores: Stores, other: Stores) -> Stores:
     """`stores` with the vault of `other`, beside which the key file is."""
-
-    async def close() -> None:
-        try:
-            await other.close()
-        finally:
-            await stores.close()
-
     return replace(
         stores,
         vault=other.vault,
         transactions=SeparateVaultTransactions(stores.transactions, other.vault),
         folder=other.folder,
-        close=close,
+        close=stores.close_after(other.close),
     )
 
 
 class SeparateVaultTransactions:
     def __init__(self, transactions: Transactions, vault: Vault) -> None:
         self._transactions, self._vault = transactions, vault
-
-    async def append(
-        self, appends: Sequence[Append], projection: Projection
-    ) -> list[AppendVerdict]:
-        return await self._transactions.append(appends, projection)
-
-    async def project(
-        self,
-        views: Sequence[View],
-        jobs: Sequence[Job],
-        quarantined: Sequence[Quarantined],
-        moves: Sequence[Move],
-        free_slots: FreeSlots | None = None,
-    ) -> bool:
-        return await self._transactions.project(views, jobs, quarantined, moves, free_slots)
+        self.append, self.project = transactions.append, transactions.project
 
     async def remove(
         self, ended: Sequence[tuple[str, State]], secrets: Mapping[str, str] = NO_SECRETS

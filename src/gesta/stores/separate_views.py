@@ -36,12 +36,6 @@ def with_separate_views(stores: Stores, views: ViewPorts) -> Stores:
     )
     writes = _Writes(stores.checkpoints, views)
 
-    async def close() -> None:
-        try:
-            await views.close()
-        finally:
-            await stores.close()
-
     return replace(
         stores,
         read_model=SeparateReadModel(stores, views, writes),
@@ -49,7 +43,7 @@ def with_separate_views(stores: Stores, views: ViewPorts) -> Stores:
         checkpoints=SeparateCheckpoints(stores.checkpoints, writes),
         undispatched_jobs=SeparateJobs(jobs, writes),
         transactions=SeparateViewTransactions(stores, views, writes),
-        close=close,
+        close=stores.close_after(views.close),
         projects_inline=False,
         has_separate_views=True,
     )
