@@ -324,7 +324,18 @@ async def decide_about_many(
             report(progress.done + progress.refused, progress.matched)
     assert last is not None
     if as_json:
-        print_json({**_totals(last, choice), "sample": sample, "refusals": refusals})
+        print_json(
+            {
+                "action": last.action,
+                "run": last.id,
+                "dryRun": choice.dry_run,
+                "matched": last.matched,
+                "done": last.done,
+                "refused": last.refused,
+                "sample": sample,
+                "refusals": refusals,
+            }
+        )
     else:
         _print_run(backend, last, choice, sample=sample, refusals=refusals)
     if last.refused:
@@ -386,14 +397,3 @@ def _how_to_get(backend: Backend, flow: str) -> str:
     known = ", ".join(sorted(backend.engine.flows)) or "none"
     remedy = how_to_get(flow, backend.engine.settings)
     return f"flow {flow!r} is not declared here; {remedy}. Declared here: {known}"
-
-
-def _totals(last: BulkProgress, choice: Choosing) -> dict[str, Any]:
-    return {
-        "action": last.action,
-        "run": last.id,
-        "dryRun": choice.dry_run,
-        "matched": last.matched,
-        "done": last.done,
-        "refused": last.refused,
-    }

@@ -86,7 +86,8 @@ class Web:
         if grant is not None:
             routes = [replace(one, body_bytes_max=LOCAL_BYTES_MAX) for one in ROUTES]
         answering = {
-            path: _Methods([r for r in routes if r.path == path], self) for path in _paths(routes)
+            path: _Methods([r for r in routes if r.path == path], self)
+            for path in dict.fromkeys(route.path for route in routes)
         }
         #: Endpoints of paths without parameters, found without the router: most calls are submits.
         self._inline = {
@@ -122,10 +123,6 @@ class Web:
     def description(self) -> Description:
         """Built at its first use."""
         return Description(ROUTES, self.engine.flows)
-
-
-def _paths(routes: Sequence[Route]) -> list[str]:
-    return list(dict.fromkeys(route.path for route in routes))
 
 
 class _Methods:

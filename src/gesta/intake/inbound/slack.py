@@ -180,7 +180,7 @@ async def _verify(posted: Posted, config: TenantConfig) -> _Signed:
         raise Untrusted("too_old")
     signed, sent = f"v0:{timestamp}:".encode() + posted.body, given.encode()
     teams = []
-    for team in _teams(config):
+    for team in config.derived(NAME, _team_codes):
         secrets = config.secrets_at_hand(TEAM, team, "signing_secret")
         if secrets is None:
             secrets = await config.secrets(TEAM, team, "signing_secret")
@@ -191,10 +191,6 @@ async def _verify(posted: Posted, config: TenantConfig) -> _Signed:
     if not teams:
         raise Untrusted("bad_signature")
     return _Signed(teams, timestamp, given)
-
-
-def _teams(config: TenantConfig) -> tuple[str, ...]:
-    return config.derived(NAME, _team_codes)
 
 
 def _team_codes(config: TenantConfig) -> tuple[str, ...]:

@@ -126,7 +126,8 @@ class MemoryReadModel:
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         come = itertools.takewhile(lambda entry: entry[0] <= now_ms, self._due.ascending())
         upcoming = next(self._due.ascending(after=(now_ms + 1,)), None)
-        return self._rows_of(come, limit), None if upcoming is None else upcoming[0]
+        views = [self._rows[key] for _, key in itertools.islice(come, limit)]
+        return views, None if upcoming is None else upcoming[0]
 
     async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         self._fences.check()
@@ -337,9 +338,6 @@ class MemoryReadModel:
         if sweep_at_ms is not None:
             self._sweep_at[key] = sweep_at_ms
             self._due.add((sweep_at_ms, key))
-
-    def _rows_of(self, entries: Iterable[tuple[object, Key]], limit: int) -> list[View]:
-        return [self._rows[key] for _, key in itertools.islice(entries, limit)]
 
 
 class MemoryShadow:
