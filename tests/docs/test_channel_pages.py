@@ -4,14 +4,9 @@ unchanged.
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
-import sys
-
 import pytest
 
-from tests.docs.test_docs import ROOT, SECRET, blocks, program
+from tests.docs.test_docs import ROOT, SECRET, blocks, program, run_all
 
 SLACK, SMS, WEBHOOK = (ROOT / "docs" / f"{name}.md" for name in ("slack", "sms", "webhook"))
 
@@ -56,27 +51,8 @@ def test_the_commands_of_the_page_work(page, tmp_path):
         '[{"type": "section", "text": {"type": "mrkdwn", "text": "Order {{ number }}"}}]'
     )
     commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT / "src"),
-        "SLACK_TOKEN": "xoxb-1-a",
-        "TWILIO_TOKEN": "t",
-        "HOOK_SECRET": SECRET,
-        "COLUMNS": "120",
-    }
+    secrets = {"SLACK_TOKEN": "xoxb-1-a", "TWILIO_TOKEN": "t", "HOOK_SECRET": SECRET}
     # A fresh folder has no store, and only a request or a process that works makes one.
     made = ['gesta submit notification.webhook \'{"type": "a", "data": {}}\'']
     assert len(commands) >= 3
-    for command in made + commands:
-        line = [sys.executable, "-m", *shlex.split(command)]
-        done = subprocess.run(
-            line,
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    run_all(made + commands, tmp_path, **secrets)

@@ -5,6 +5,7 @@ unchanged.
 import asyncio
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,35 @@ def blocks(page, language):
     return re.findall(
         rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
+
+
+def run(arguments, folder, **variables):
+    """Run Python in a folder, with these variables of the environment beside the needed ones."""
+    needed = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "PYTHONPATH": str(ROOT / "src"),
+        "COLUMNS": "120",
+    }
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=needed | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def run_all(commands, folder, **variables):
+    """Run commands of a page; each must succeed. Returns what each printed."""
+    done_by = {}
+    for command in commands:
+        words = shlex.split(command.removeprefix("python -m "), comments=True)
+        done = done_by[command] = run(["-m", *words], folder, **variables)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done_by
 
 
 def program(page, words):
@@ -162,28 +192,7 @@ def test_the_commands_of_the_readme_work(tmp_path):
         if line.startswith("gesta ") and not line.startswith(("gesta serve", "gesta copy"))
     ]
     assert len(commands) == 4
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT / "src"),
-        "HOOK_SECRET": SECRET,
-        "COLUMNS": "120",
-    }
-    done_by = {}
-    for command in commands:
-        line = command.replace("gesta", f"{sys.executable} -m gesta", 1)
-        done = subprocess.run(
-            line,
-            shell=True,
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-        done_by[command] = done
+    done_by = run_all(commands, tmp_path, HOOK_SECRET=SECRET)
     # Nothing works on the store in this test, and the list says so instead of looking empty.
     assert "gesta serve" in done_by["gesta list"].stderr
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
-import sys
 
 import pytest
 
 from gesta.domain.event_message import decode_message
-from tests.docs.test_docs import ROOT, blocks, program
+from tests.docs.test_docs import ROOT, blocks, program, run
 
 PAGE = ROOT / "docs" / "inbound.md"
 
@@ -37,28 +34,16 @@ def test_the_message_of_the_page_can_be_read():
 
 @pytest.mark.slow
 def test_the_commands_of_the_page_work(tmp_path):
-    secret = "whsec_" + "a" * 32
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT / "src"),
+    secrets = {
         "SLACK_SIGNING_SECRET": "s",
         "SLACK_TOKEN": "xoxb-1",
         "BACKLOG_API_KEY": "k",
-        "SHOP_SECRET": secret,
+        "SHOP_SECRET": "whsec_" + "a" * 32,
     }
     commands = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
     assert len(commands) == 12
     for command in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", *shlex.split(command)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = run(["-m", *shlex.split(command)], tmp_path, **secrets)
         if "slack-event" in command:
             # No server runs here.
             assert done.returncode == 2, done.stderr
