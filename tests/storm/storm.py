@@ -8,10 +8,11 @@ import asyncio
 import os
 import random
 import signal
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
 
-from gesta.testing.postgres_server import PostgresServer
+from gesta.testing.server_process import ServerProcess
 from tests.crash.stage import Stage
 from tests.storm.proxy import Proxy
 
@@ -25,9 +26,15 @@ SILENT_SECONDS = 1.2
 
 
 class Storm:
-    def __init__(self, on: Stage, server: PostgresServer, proxy: Proxy, seed: int) -> None:
+    """Slot 0 reaches the server directly, the others through a wire that can be cut."""
+
+    NAME = "storm"
+    #: By how much the clocks of the processes are ahead, ms.
+    CLOCKS: tuple[int, ...] = (0, 300_000, -300_000)
+
+    def __init__(self, on: Stage, server: ServerProcess, proxy: Proxy, seed: int) -> None:
         self._on, self._server, self._proxy = on, server, proxy
-        self._dice = random.Random(f"storm {seed}")
+        self._dice = random.Random(f"{self.NAME} {seed}")
         self._children: dict[int, BaseProcess] = {}
         self._stack = ExitStack()
         #: What was done, for the reader of a failure.
@@ -43,20 +50,37 @@ class Storm:
         self.start(SLOTS)
         for _ in range(actions):
             await asyncio.sleep(self._dice.uniform(0.1, 0.6))
-            action = self._dice.choice(
-                (
-                    self._kill,
-                    self._kill,
-                    self._freeze,
-                    self._cut,
-                    self._slow,
-                    self._silence,
-                    self._halt,
-                    self.crash_server,
-                )
-            )
+            action = self._dice.choice(self.choices())
             self.story.append(action.__name__)
             await action()
+
+    async def rest(self, actions: int) -> int:
+        """The storm, until all is at rest. Returns how many requests there are."""
+        try:
+            await self.run(actions)
+            async with self._on.look() as engine:
+                wanted = sum(len(self.numbers(slot)) for slot in range(SLOTS))
+                await self._on.at_rest(engine, at_least=wanted)
+                return wanted
+        finally:
+            self.close()
+            print("storm:", *self.story)
+
+    def choices(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        return (
+            self._kill,
+            self._kill,
+            self._freeze,
+            self._cut,
+            self._slow,
+            self._silence,
+            self._halt,
+            self.crash_server,
+        )
+
+    def urls(self, port: int) -> dict[str, str]:
+        """The URLs of a process that reaches the server at this port."""
+        return {"url": self._on.plan.url.replace(f":{self._server.port}/", f":{port}/")}
 
     def start(self, slots: int) -> None:
         for slot in range(slots):
@@ -66,14 +90,12 @@ class Storm:
         self._stack.close()
 
     def _start(self, slot: int) -> None:
-        port = self._proxy.port if slot else self._server.port
-        url = self._on.plan.url.replace(f":{self._server.port}/", f":{port}/")
         self._children[slot] = self._stack.enter_context(
             self._on.process(
-                url=url,
+                **self.urls(self._proxy.port if slot else self._server.port),
                 numbers=self.numbers(slot),
                 seed=self._dice.randrange(1000),
-                ahead_ms=self._dice.choice((0, 300_000, -300_000)),
+                ahead_ms=self._dice.choice(self.CLOCKS),
                 # Projects and sweeps even if other processes do.
                 greedy=self._dice.random() < 0.5,
             )
@@ -106,9 +128,11 @@ class Storm:
         self._proxy.speak()
 
     async def _halt(self) -> None:
+        """A restart with its data."""
         self._server.halt()
         await self._server.start()
 
     async def crash_server(self) -> None:
+        """The process dies; the machine has what it wrote."""
         self._server.kill()
         await self._server.start()

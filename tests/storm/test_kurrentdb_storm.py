@@ -11,7 +11,6 @@ from gesta.testing.kurrentdb_double import DoubleProcess
 from gesta.testing.valkey_server import ValkeyServer
 from tests.crash.stage import Stage, stage
 from tests.storm.proxy import Proxy
-from tests.storm.storm import SLOTS
 from tests.storm.test_redis_storm import RedisStorm
 from tests.storm.test_storm import check_at_rest
 
@@ -60,12 +59,5 @@ async def test_no_storm_around_kurrentdb_loses_a_request_and_none_doubles_where_
         ) as on,
     ):
         storm = KurrentDBStorm(on, valkey, proxy, double=double, seed=crash_seed)
-        try:
-            await storm.run(ACTIONS)
-            async with on.look() as engine:
-                wanted = sum(len(storm.numbers(slot)) for slot in range(SLOTS))
-                await on.at_rest(engine, at_least=wanted)
-        finally:
-            storm.close()
-            print("storm:", *storm.story)
+        wanted = await storm.rest(ACTIONS)
         await check_at_rest(on, wanted)

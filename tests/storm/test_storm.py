@@ -12,7 +12,7 @@ from gesta.domain.state import State
 from gesta.testing.postgres_server import PostgresServer
 from tests.crash.stage import Stage, kind_of, number_of, stage
 from tests.storm.proxy import Proxy
-from tests.storm.storm import SLOTS, Storm
+from tests.storm.storm import Storm
 
 ACTIONS = 10
 
@@ -27,15 +27,7 @@ async def test_no_storm_loses_a_request_and_none_doubles_where_keys_protect(
             tmp_path, crash_seed, layout="server", url=server.url, lost_ms=2_000, call_seconds=0.02
         ) as on,
     ):
-        storm = Storm(on, server, proxy, crash_seed)
-        try:
-            await storm.run(ACTIONS)
-            async with on.look() as engine:
-                wanted = sum(len(storm.numbers(slot)) for slot in range(SLOTS))
-                await on.at_rest(engine, at_least=wanted)
-        finally:
-            storm.close()
-            print("storm:", *storm.story)
+        wanted = await Storm(on, server, proxy, crash_seed).rest(ACTIONS)
         residual = await check_at_rest(on, wanted)
     with capsys.disabled():
         print(
