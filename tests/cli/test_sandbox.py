@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from gesta.cli.main import main
-from tests.intake.inbound.stage import KEYWORD, PATH, SECRET, TEAM, Stage, stage
+from tests.intake.inbound.slack_posts import KEYWORD, SECRET, TEAM
+from tests.intake.inbound.stage import PATH, Stage, stage
 
 
 async def run(made: Stage, *more: str, secret: str = SECRET) -> int:

@@ -16,9 +16,8 @@ from typing import cast
 
 import pytest
 
-from gesta import Done, Engine, Payload
-from gesta import flow as declare
-from gesta.domain.event_message import Attributes, EventMessage
+from gesta import Engine
+from gesta.domain.event_message import Attributes
 from gesta.engine.environment import Environment, Wiring
 from gesta.errors import MessagesRefused
 from gesta.intake.inbound import slack as slack_events
@@ -28,11 +27,11 @@ from gesta.ports.read_model import View
 from gesta.runtime.clock import Runtime
 from gesta.runtime.settings import Settings
 from gesta.testing.plugin import Harness
+from tests.intake.inbound.slack_posts import SECRET, TEAM, issue
 
 RECEIVES_MAX = 3
 MESSAGE_BYTES_MAX = 1024 * 1024
 ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 
 
 @dataclass
@@ -127,15 +126,6 @@ def _delivery(one: Kept) -> Delivery:
     return Delivery(one.envelope, one.receipt, one.receives, one.sent_ms)
 
 
-class Issue(Payload, frozen=True):
-    event: EventMessage
-
-
-@declare("test.issue", on_unknown="manual")
-async def issue(payload: Issue, attempt: object) -> Done:
-    return Done()
-
-
 class DoubleStage:
     """An engine whose consumer runs when the test lets it."""
 
@@ -186,5 +176,5 @@ async def double_stage(
     settings = Settings(url="sqlite:///double.db", inbound_queue_url=queue.name)
     async with Engine(settings=settings, flows=[issue, slack_events.flow()]) as engine:
         team = {"signing_secret": SECRET, "flow": "test.issue"}
-        await engine.admin.put_config("slack.team", "T123ABC", team)
+        await engine.admin.put_config("slack.team", TEAM, team)
         yield DoubleStage(gesta, engine, queue)

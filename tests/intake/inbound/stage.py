@@ -20,12 +20,9 @@ from gesta.ports.read_model import View
 from gesta.runtime.clock import SystemRuntime
 from gesta.sandbox.slack import Posting, message_event, signed
 from tests.http_api.served import Reply, Served, note, served
+from tests.intake.inbound.slack_posts import CHANNEL, SECRET, TEAM
 
-SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
-TEAM, CHANNEL = "T123ABC", "C123ABC"
 PATH = "/inbound/slack/events"
-#: The literal of the document.
-KEYWORD = "Backlog登録希望"
 PATIENCE_SECONDS = 20.0
 
 

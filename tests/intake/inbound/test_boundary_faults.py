@@ -13,13 +13,11 @@ import pytest
 from gesta.domain.event_message import DeadLetterMessage, decode_dead_letter, original_of
 from gesta.errors import StoreError
 from gesta.intake.inbound.boundary_dead_letters import Choice
-from gesta.sandbox.slack import message_event, signed
 from gesta.testing.plugin import Harness
 from tests.domain.event_document import DOCUMENT
-from tests.intake.inbound import queue_double
-from tests.intake.inbound.queue_double import SECRET, DoubleStage, double_stage
-
-KEYWORD = "Backlog登録希望"
+from tests.intake.inbound import queue_double, slack_posts
+from tests.intake.inbound.queue_double import DoubleStage, double_stage
+from tests.intake.inbound.slack_posts import KEYWORD, SECRET
 
 
 def message(number: int = 1, **slack_event: Any) -> bytes:
@@ -58,18 +56,7 @@ async def test_a_message_that_two_processes_try_in_turns_is_a_dead_letter_with_i
 
 
 async def post(stage: DoubleStage, text: str, number: int, gesta: Harness) -> Any:
-    event = message_event(
-        text,
-        event_id=f"Ev{number:06d}",
-        ts=f"1700000000.{number:06d}",
-        team="T123ABC",
-        channel="C123ABC",
-        user="U123ABC",
-    )
-    posting = signed(event, SECRET, gesta.runtime.now_ms() // 1000)
-    headers = {name.lower(): value for name, value in posting.headers.items()}
-    inbox = stage.engine.pipeline.inbox
-    return await inbox.take("slack", "default", (), headers.get, posting.body)
+    return await slack_posts.post(stage.engine.pipeline.inbox, text, number, gesta.runtime.now_ms())
 
 
 async def test_a_text_with_a_character_that_xml_does_not_have_passes_the_queue(

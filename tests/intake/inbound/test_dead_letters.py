@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from gesta.api_types.bulk import Bulk
 from gesta.domain.event_message import decode_dead_letter, redriven
 from gesta.domain.events import Actor
-from tests.intake.inbound.stage import KEYWORD, TEAM, Stage, eventually
+from tests.intake.inbound.slack_posts import KEYWORD, TEAM
+from tests.intake.inbound.stage import Stage, eventually
 
 
 async def failed(stage: Stage, how_many: int = 1, reason: str = "7") -> list[str]:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gesta.errors import GestaError, InvalidSignature
 from gesta.intake.inbound.source import Malformed
 from gesta.sandbox.slack import message_event, signed
-from tests.intake.inbound.stage import CHANNEL, KEYWORD, SECRET, TEAM, Stage, stage
+from tests.intake.inbound.slack_posts import CHANNEL, KEYWORD, SECRET, TEAM
+from tests.intake.inbound.stage import Stage, stage
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),

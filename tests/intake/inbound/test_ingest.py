@@ -13,7 +13,8 @@ import pytest
 from gesta.errors import StoreError
 from gesta.intake.submit import Intake
 from gesta.sandbox.slack import signed
-from tests.intake.inbound.stage import CHANNEL, KEYWORD, PATH, SECRET, TEAM, Stage
+from tests.intake.inbound.slack_posts import CHANNEL, KEYWORD, SECRET, TEAM
+from tests.intake.inbound.stage import PATH, Stage
 
 FORGED = "the signature is not valid for this address"
 

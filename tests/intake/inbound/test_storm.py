@@ -14,7 +14,8 @@ import pytest
 from gesta.errors import StoreError
 from gesta.intake.submit import Intake
 from gesta.sandbox.slack import signed
-from tests.intake.inbound.stage import KEYWORD, SECRET, Stage, eventually
+from tests.intake.inbound.slack_posts import KEYWORD, SECRET
+from tests.intake.inbound.stage import Stage, eventually
 
 MESSAGES = 25
 

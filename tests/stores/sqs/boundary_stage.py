@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,9 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gesta import Done, Engine, Payload
-from gesta import flow as declare
-from gesta.domain.event_message import EventMessage
+from gesta import Engine
 from gesta.engine.pipeline import Pipeline
 from gesta.intake.inbound import slack as slack_events
 from gesta.intake.inbound.boundary_dead_letters import BoundaryDeadLetters
@@ -21,24 +18,11 @@ from gesta.ports.boundary_queue import BoundaryCounts, BoundaryQueue
 from gesta.ports.read_model import Filter
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import load
-from gesta.sandbox.slack import message_event, signed
 from gesta.stores.sqs.address import address_of
 from gesta.stores.sqs.client import Sqs
 from gesta.testing.moto_server import MotoServer
 from tests.domain.event_document import ATTRIBUTES, DOCUMENT
-
-SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
-#: The literal of the document.
-KEYWORD = "Backlog登録希望"
-
-
-class Issue(Payload, frozen=True):
-    event: EventMessage
-
-
-@declare("test.issue", on_unknown="manual")
-async def issue(payload: Issue, attempt: object) -> Done:
-    return Done()
+from tests.intake.inbound.slack_posts import SECRET, TEAM, issue, post
 
 
 class Stage:
@@ -55,19 +39,7 @@ class Stage:
 
     async def post(self, text: str, number: int = 1) -> list[Any]:
         """Slack posts an event."""
-        event = message_event(
-            text,
-            event_id=f"Ev{number:06d}",
-            ts=f"1700000000.{number:06d}",
-            team="T123ABC",
-            channel="C123ABC",
-            user="U123ABC",
-        )
-        posting = signed(event, SECRET, int(time.time()))
-        headers = {name.lower(): value for name, value in posting.headers.items()}
-        found = await self.pipeline.inbox.take("slack", "default", (), headers.get, posting.body)
-        assert isinstance(found, list)
-        return found
+        return await post(self.pipeline.inbox, text, number, SystemRuntime().now_ms())
 
     async def send(self, body: str | dict[str, Any] = DOCUMENT, **attributes: str) -> None:
         """Another program sends a message."""
@@ -142,7 +114,7 @@ async def boundary_stage(
     try:
         async with engine:
             await engine.admin.put_config(
-                "slack.team", "T123ABC", {"signing_secret": SECRET, "flow": flow}
+                "slack.team", TEAM, {"signing_secret": SECRET, "flow": flow}
             )
             yield Stage(engine, sqs, name)
     finally:

@@ -21,7 +21,7 @@ from gesta.runtime.settings import load
 from gesta.stores.sqlite.read_model import SqliteReadModel
 from gesta.stores.sqs.boundary import SqsBoundaryQueue
 from gesta.stores.sqs.job_queue import SqsJobQueue
-from tests.stores.sqs.boundary_stage import issue
+from tests.intake.inbound.slack_posts import issue
 
 SOON = RetryPolicy(attempts=5, base_seconds=0.1, cap_seconds=0.1)
 

@@ -15,7 +15,8 @@ from gesta.stores.sqs.client import Sqs
 from gesta.testing.moto_server import MotoServer
 from tests.cli.running import Cli
 from tests.domain.event_document import ATTRIBUTES, DOCUMENT
-from tests.stores.sqs.boundary_stage import KEYWORD, boundary_stage
+from tests.intake.inbound.slack_posts import KEYWORD
+from tests.stores.sqs.boundary_stage import boundary_stage
 
 
 async def test_a_published_event_has_the_body_and_the_attributes_of_the_document(
