@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from gesta.domain.ids import id_end, id_floor
+from gesta.domain.ids import id_end, id_floor, id_text
 from gesta.domain.state import State
 from gesta.ports.checkpoints import Checkpoint, Move
+from gesta.ports.event_store import Claim, Recorded
 from gesta.ports.job_queue import Backlog, HeldJob, Job, LeasedJob, QueueStanding
 from gesta.ports.leases import LiveProcess, RoleLease
 from gesta.ports.read_model import (
@@ -25,6 +26,7 @@ from gesta.ports.read_model import (
     should_have_a_job,
 )
 from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.own_events import OwnEvents
 from gesta.stores.recent_views import RecentViews
 from gesta.stores.rows import job_of, leased_job_of, process_of, queued_job_of, state_of, view_of
 
@@ -38,6 +40,25 @@ class SqlDatabase(Protocol):
 
     def run(self, name: str, /, *values: Any, durable: bool = False) -> Awaitable[list[Any]]:
         """Run a named statement as one commit; its rows. On disk when it returns if `durable`."""
+
+
+class SqlEventStore:
+    def __init__(self, database: SqlDatabase, runtime: Runtime) -> None:
+        self._sql, self._appended, self._own = database, Signal(runtime), OwnEvents(runtime)
+
+    async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
+        return [Recorded(*row) for row in await self._sql.ask("read_back", stream, before, limit)]
+
+    async def claims(self, after: bytes, limit: int) -> list[Claim]:
+        rows = await self._sql.ask("list_claims", after, limit)
+        return [Claim(name, id_text(request_id), content) for name, request_id, content in rows]
+
+    async def changed(self, timeout_seconds: float) -> None:
+        await self._appended.wait(timeout_seconds)
+
+    def forget_own(self) -> None:
+        """Call after events were removed."""
+        self._own.forget()
 
 
 class SqlReadModel(ABC):

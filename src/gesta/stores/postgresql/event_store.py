@@ -2,24 +2,23 @@
 
 from collections.abc import Sequence
 
-from gesta.domain.ids import id_bytes, id_text
+from gesta.domain.ids import id_bytes
 from gesta.ports.event_store import FOLLOW_BYTES, Append, AppendVerdict, Claim, Recorded, Share
 from gesta.ports.transactions import Entry
-from gesta.runtime.clock import Runtime, Signal
+from gesta.runtime.clock import Runtime
 from gesta.stores.first_claims import append_with_claims, have_claims
-from gesta.stores.own_events import OwnEvents
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.notifications import Notifications
 from gesta.stores.postgresql.recording import record
+from gesta.stores.sql_queries import SqlEventStore
 
 
-class PostgresqlEventStore:
+class PostgresqlEventStore(SqlEventStore):
     def __init__(self, database: Database, notifications: Notifications, runtime: Runtime) -> None:
+        super().__init__(database, runtime)
         self._database, self._notifications = database, notifications
-        self._appended = Signal(runtime)
         notifications.on_commit(self._appended.set)
-        self._own = OwnEvents(runtime)
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         if not appends:
@@ -42,11 +41,6 @@ class PostgresqlEventStore:
             "read_streams", [stream for stream, _ in streams], [after for _, after in streams]
         )
         return [Recorded(*row) for row in rows]
-
-    async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
-        return [
-            Recorded(*row) for row in await self._database.ask("read_back", stream, before, limit)
-        ]
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         if own := self._own.after(after, limit):
@@ -83,10 +77,6 @@ class PostgresqlEventStore:
         # Positions have no gaps.
         return max(0, await self.end() - after)
 
-    async def claims(self, after: bytes, limit: int) -> list[Claim]:
-        rows = await self._database.ask("list_claims", after, limit)
-        return [Claim(name, id_text(request_id), content) for name, request_id, content in rows]
-
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
         names, ids = [one.name for one in claims], [id_bytes(one.request_id) for one in claims]
 
@@ -102,13 +92,6 @@ class PostgresqlEventStore:
             for row in await self._database.transact(put, durable=True)
         }
         return [holders[name] == request_id for name, request_id in zip(names, ids, strict=True)]
-
-    async def changed(self, timeout_seconds: float) -> None:
-        await self._appended.wait(timeout_seconds)
-
-    def forget_own(self) -> None:
-        """Call after events were removed."""
-        self._own.forget()
 
     def committed(
         self, appends: Sequence[Append], first: int | None, *, projected_to: int | None = None

@@ -18,8 +18,8 @@ from gesta.ports.event_store import (
     Stale,
     until_full,
 )
-from gesta.runtime.clock import Runtime, Signal
-from gesta.stores.own_events import OwnEvents
+from gesta.runtime.clock import Runtime
+from gesta.stores.sql_queries import SqlEventStore
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
@@ -34,12 +34,11 @@ class Written(NamedTuple):
     size: int = 0
 
 
-class SqliteEventStore:
+class SqliteEventStore(SqlEventStore):
     def __init__(self, database: Database, runtime: Runtime) -> None:
+        super().__init__(database, runtime)
         self._database = database
-        self._appended = Signal(runtime)
         database.on_commit(self._appended.set)
-        self._own = OwnEvents(runtime)
 
     async def append(self, appends: Sequence[Append]) -> list[AppendVerdict]:
         written = await self._database.write(lambda db: append_step(db, appends), durable=True)
@@ -50,11 +49,6 @@ class SqliteEventStore:
         flat: list[Any] = [value for pair in streams for value in pair]
         rows = await self._database.read(lambda db: ask_many(db, "read_streams", 2, flat))
         return [Recorded(*row) for row in rows]
-
-    async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
-        return [
-            Recorded(*row) for row in await self._database.ask("read_back", stream, before, limit)
-        ]
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         return self._own.after(after, limit) or await self._database.read(
@@ -75,19 +69,8 @@ class SqliteEventStore:
         ((count,),) = await self._database.ask("events_behind", after)
         return max(0, int(count))
 
-    async def claims(self, after: bytes, limit: int) -> list[Claim]:
-        rows = await self._database.ask("list_claims", after, limit)
-        return [Claim(name, id_text(request_id), content) for name, request_id, content in rows]
-
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
         return await self._database.write(lambda db: put_step(db, claims), durable=True)
-
-    async def changed(self, timeout_seconds: float) -> None:
-        await self._appended.wait(timeout_seconds)
-
-    def forget_own(self) -> None:
-        """Call after events were removed."""
-        self._own.forget()
 
     def committed(
         self, appends: Sequence[Append], written: Written, *, is_projected: bool = False
