@@ -621,7 +621,7 @@ def test_no_sentence_claims_that_nothing_runs_while_a_process_is_live():
     assert "no projector is running" in why_not_sent(live)
 
 
-def test_what_would_hold_a_request_is_named_although_no_process_runs():
+def test_a_pause_that_would_hold_a_request_is_named_although_no_process_runs():
     """A process that is started next holds it again."""
     facts = RequestFacts(STATE, NOW, is_projected=False, job=None, is_swept=False, pause=PAUSE)
     text = why_not_sent(facts)

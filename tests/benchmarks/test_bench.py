@@ -93,7 +93,7 @@ def test_a_round_is_held_against_its_neighbours_and_the_median_round_counts():
 
 
 @pytest.mark.slow
-def test_a_lost_request_is_printed_and_the_exit_code_says_so(tmp_path, capsys, monkeypatch):
+def test_a_lost_request_is_printed_and_fails_the_run(tmp_path, capsys, monkeypatch):
     @flow("bench.forgetful", on_unknown="resend", concurrency=1_000)
     async def forgetful(note: Note, attempt: Attempt) -> Outcome:
         return (
@@ -134,7 +134,7 @@ def test_it_does_not_measure_a_file_system_in_memory_by_accident(tmp_path, monke
         ({"folder": "/no/such/folder"}, "does not exist"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path, options, text):
+def test_options_that_cannot_be_measured_are_refused_with_the_reason(tmp_path, options, text):
     with pytest.raises(BadSettings, match=text):
         small_run(tmp_path, **options)
     assert list(tmp_path.iterdir()) == []

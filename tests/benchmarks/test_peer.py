@@ -156,7 +156,7 @@ async def test_without_valkey_the_error_names_what_to_install(tmp_path, monkeypa
         (Plan(peer="bullmq"), "webhook", "single requests of the plain flow"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_with_the_reason(tmp_path, plan, flow, text):
+def test_a_plan_that_cannot_be_compared_is_refused_with_the_reason(tmp_path, plan, flow, text):
     with pytest.raises(BadSettings, match=text):
         run_bench(plan, flow=flow, folder=str(tmp_path))
 

@@ -80,7 +80,7 @@ def test_unknown_requests_are_resolved_by_filter(cli, shop):
     ] * 2
 
 
-def test_refused_requests_are_listed_and_the_exit_code_says_so(cli, failed):
+def test_refused_requests_are_listed_and_the_exit_code_is_1(cli, failed):
     """No projector runs, so the views still show the requests as failed after the first run."""
     assert cli("redrive", "--status", "failed", *PROGRAM).code == 0
     answer = cli("redrive", "--status", "failed", *PROGRAM)
@@ -201,7 +201,7 @@ def test_a_status_that_the_decision_does_not_apply_to_is_refused(cli, failed):
     assert (answer.code, "cancel applies to queued" in answer.err) == (2, True)
 
 
-def test_a_flow_tells_the_requests_of_one_key_apart(cli, shop):
+def test_the_option_flow_selects_one_of_the_requests_of_a_key(cli, shop):
     mine = shop("rejected", key="order-7")
     other = cli("redrive", "order-7", "--flow", "notification.webhook", *PROGRAM)
     assert other.code == 3

@@ -95,7 +95,7 @@ def test_copy_of_a_tenant_pauses_and_fences_that_tenant_only(cli, shop):
         ((*FROM, *TO, "--wait", "soon"), 2, "not a duration"),
     ],
 )
-def test_what_cannot_be_copied_is_reported_before_anything_is_written(
+def test_a_copy_that_cannot_work_is_refused_before_anything_is_written(
     cli, shop, arguments, code, text
 ):
     shop("done")

@@ -107,7 +107,7 @@ def test_a_process_that_drains_is_alive_and_not_ready_until_its_attempts_have_en
 
 
 @pytest.mark.slow
-def test_metrics_are_there_too_and_nothing_else(start: Start, cli):
+def test_the_health_port_serves_metrics_and_nothing_else(start: Start, cli):
     server = start("serve", "--app", APP, "--health-port", "0")
     server.wait_for("ready; press Ctrl-C")
     sent = start(

@@ -65,7 +65,7 @@ def test_a_key_has_the_scopes_the_end_and_the_tenant_that_were_asked_for(cli):
     assert cli("key", "list", "--json").items == []
 
 
-def test_a_test_key_says_so(cli):
+def test_a_test_key_is_printed_and_listed_as_one(cli):
     answer = cli("key", "create", "--test")
     assert answer.out.startswith("gesta_test_")
     assert "a test key" in answer.err
@@ -95,7 +95,7 @@ def test_a_revoked_key_opens_nothing(cli):
         ["--name", ""],
     ],
 )
-def test_what_cannot_be_a_key_is_refused(cli, asked):
+def test_a_key_with_bad_options_is_refused(cli, asked):
     answer = cli("key", "create", *asked)
     assert (answer.code, answer.out) == (2, "")
 

@@ -30,7 +30,7 @@ def test_control_characters_are_shown_instead_of_obeyed(text, shown):
     assert visible(text) == shown
 
 
-def test_no_table_and_no_line_lets_it_through(capsys):
+def test_no_table_and_no_line_prints_a_control_character(capsys):
     say(NASTY)
     tell(NASTY)
     show(table(("key", "note"), [(NASTY, NASTY)], folded=("note",)), facts({"key": NASTY}))

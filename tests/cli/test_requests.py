@@ -13,7 +13,7 @@ from tests.cli.shop import APP
 #: A server knows its own flows and one tenant, and does not warn that no projector is running.
 ON_THE_STORE_ONLY = {
     "test_a_request_of_a_flow_that_is_not_declared_here_can_be_seen_but_not_decided_about",
-    "test_a_list_that_lags_behind_the_events_says_so",
+    "test_a_list_that_lags_behind_the_events_shows_by_how_many",
     "test_tenants_are_separate",
     "test_send_prints_the_id_alone_and_says_that_nothing_works_on_the_store",
     "test_the_same_key_is_a_duplicate_and_with_other_content_a_conflict",
@@ -148,7 +148,7 @@ def test_a_request_of_a_flow_that_is_not_declared_here_can_be_seen_but_not_decid
     assert "'shop.note'" in refused.err
 
 
-def test_list_filters_and_says_why(cli, shop):
+def test_list_filters_requests_and_shows_their_reasons(cli, shop):
     done, rejected = shop("done"), shop("rejected", key="my-key")
     assert [one["id"] for one in cli("list", "--json").items] == [rejected, done]
     assert [one["id"] for one in cli("list", "--status", "completed", "--json").items] == [done]
@@ -204,7 +204,7 @@ def test_a_status_that_does_not_exist_is_refused_with_those_that_do(cli, shop):
     assert "'ignored'" in answer.err
 
 
-def test_what_a_key_led_to_is_listed_before_a_worker_ran(cli):
+def test_the_request_of_a_key_is_listed_before_a_worker_ran(cli):
     sent = cli("submit", "shop.note", "{}", "--app", APP, "--key", "order-7")
     answer = cli("list", "--key", "order-7", "--json", "--app", APP)
     assert ([one["id"] for one in answer.items], answer.err) == ([sent.out.strip()], "")
@@ -230,7 +230,7 @@ def test_a_key_names_a_request_as_its_id_does(cli):
     )
 
 
-def test_a_list_that_lags_behind_the_events_says_so(cli):
+def test_a_list_that_lags_behind_the_events_shows_by_how_many(cli):
     cli("submit", "shop.note", "{}", "--app", APP)
     answer = cli("list")
     assert "does not show yet: 1; no projector is running on this store" in answer.err
@@ -290,7 +290,7 @@ def test_an_unknown_outcome_is_resolved_by_a_person_on_record(cli, shop):
 
 
 @pytest.mark.parametrize("given", [(), ("--succeeded", "--failed")])
-def test_a_resolution_says_exactly_one_thing(cli, given):
+def test_a_resolution_takes_exactly_one_finding(cli, given):
     answer = cli("resolve", "1", "--evidence", "e", *given)
     assert answer.code == 2
     assert "exactly one of" in answer.err

@@ -14,7 +14,7 @@ ON_THE_STORE_ONLY = {
     "test_one_part_for_a_locale_as_text_and_as_json",
     "test_files_that_are_not_stored_need_no_store",
     "test_errors_are_reported",
-    "test_a_process_without_templates_says_so",
+    "test_a_process_without_templates_reports_the_missing_config_kind",
 }
 
 
@@ -130,7 +130,7 @@ def test_errors_are_reported(
     assert message in answer.err
 
 
-def test_a_process_without_templates_says_so(
+def test_a_process_without_templates_reports_the_missing_config_kind(
     cli: Cli, stored: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = cli("template", "preview", "welcome", "--app", "tests.cli.shop:engine")

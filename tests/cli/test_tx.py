@@ -19,7 +19,7 @@ from gesta.sandbox import Sandbox, SandboxTransport
 from tests.cli.running import Cli
 
 
-def test_what_is_authorized_can_be_shown_and_not_captured_before_its_end(cli):
+def test_a_transaction_can_be_shown_and_not_captured_before_its_authorization_has_ended(cli):
     made = cli(
         "tx",
         "authorize",

@@ -203,7 +203,7 @@ def test_the_events_of_a_channel_have_these_names():
     }
 
 
-def test_slack_keeps_the_names_it_had():
+def test_the_events_of_slack_have_the_names_of_the_document():
     # R1-11, S1-7: …MessageRequestCreated.v1, …MessageSent.v1, …MessageFailed.v1 (design.md section
     # 4), …SentLate.v1
     assert set(event_types(SLACK).name_of.values()) == {
@@ -257,7 +257,7 @@ def test_every_event_carries_these_seven():
     assert encode(read) == STORED_META
 
 
-def test_an_event_without_an_actor_says_so():
+def test_an_event_without_an_actor_has_the_field_with_null():
     # R1-44: the field is there even when no person decided
     without_actor = msgspec.structs.replace(meta(T0), actor=None)
     assert b'"actor":null' in encode(without_actor)

@@ -16,7 +16,7 @@ def test_a_line_begins_at_the_present():
     assert _given({("a", 5): 3, ("b", 5): 1}, present=7) == {("a", 5): 7, ("b", 5): 7}
 
 
-def test_a_line_goes_on_where_it_ended():
+def test_a_line_continues_where_it_ended():
     assert _given({("a", 5): 1, ("b", 5): 1}, present=7, ends={("a", 5): 107}) == {
         ("a", 5): 107,
         ("b", 5): 7,

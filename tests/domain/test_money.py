@@ -76,7 +76,7 @@ def test_zero_has_one_spelling():
         (2**64, "EUR", "must be a string"),
     ],
 )
-def test_what_is_no_amount_of_the_currency_is_refused(amount, currency, text):
+def test_an_amount_that_the_currency_cannot_express_is_refused(amount, currency, text):
     with pytest.raises(InvalidMoney, match=text):
         Money(amount, currency)
 

@@ -25,7 +25,7 @@ def story(*commands: Any, rules: Rules | None = None) -> Story:
     return life
 
 
-def test_what_was_sent_stays_sent_whatever_is_reported():
+def test_a_sent_request_stays_sent_whatever_is_reported():
     life = story(RecordOutcome(Done("p-1"), 1, 0))
     for kind in ("delivered", "bounced", "complained"):
         (event,) = life.tell(RecordReceipt(kind, kind, "p-1", "full"))

@@ -177,7 +177,7 @@ def test_the_answer_of_the_provider_resolves_the_outcome():
     ]
 
 
-def test_what_the_provider_has_no_trace_of_is_tried_again_under_the_same_key():
+def test_an_effect_that_the_provider_has_no_trace_of_is_tried_again_under_the_same_key():
     story = unknown_story("reconcile")
     story.tell(Reconciled(Retry("no_trace", after_seconds=60.0), T0 + 5 * SECOND))
     state = story.state

@@ -22,7 +22,7 @@ def _fields(secret: str | None = FIRST, **more: object) -> dict[str, object]:
     return {"fields": fields if secret is None else {**fields, "secret": secret}}
 
 
-async def test_what_is_put_is_read_without_its_secret(api):
+async def test_stored_config_is_read_without_its_secret(api):
     key = await api.key()
     made = await api.call("PUT", HERE, _fields(), key=key)
     assert (made.status, made.headers["ETag"]) == (200, f'"{made.body["version"]}"')
@@ -173,7 +173,7 @@ async def test_a_tenant_cannot_have_a_variable_of_the_server_stored_as_its_secre
     assert await api_here.engine.admin.list_config() == []
 
 
-async def test_a_list_goes_on_where_it_ended(api):
+async def test_a_page_of_config_begins_after_the_one_before(api):
     key = await api.key()
     for code in ("b", "a/x", "ü", "c"):
         await api.engine.admin.put_config("webhook.endpoint", code, _fields()["fields"])

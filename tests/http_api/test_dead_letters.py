@@ -118,7 +118,9 @@ async def test_deciding_takes_the_scope_operate(api_here):
         assert (await api_here.call("GET", path, key=await api_here.key("operate"))).status == 403
 
 
-async def test_what_waits_for_a_person_is_listed_with_age_and_reason_until_it_is_resolved(api):
+async def test_an_unknown_outcome_is_listed_with_age_and_reason_until_a_person_resolves_it(
+    api,
+):
     key = await api.key("read", "operate")
     ids = [await ended(api, "unknown", key=f"d-{n}") for n in range(2)][::-1]
     first = (await api.call("GET", "/v1/unknown?limit=1", key=key)).body

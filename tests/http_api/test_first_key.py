@@ -121,11 +121,11 @@ async def test_another_token_makes_nothing(api_here, token):
     assert await api_here.engine.admin.list_keys() == []
 
 
-async def test_where_nothing_was_offered_there_is_nothing(api_here):
+async def test_a_token_is_refused_where_no_first_key_was_offered(api_here):
     await refused(api_here, "a" * 43)
 
 
-async def test_it_is_over_after_an_hour(api_here, monkeypatch):
+async def test_the_offer_of_a_first_key_ends_after_an_hour(api_here, monkeypatch):
     path, token = await eager(api_here)
     assert (await api_here.call("GET", path)).status == 200
     pipeline, clock = api_here.engine.pipeline, api_here.engine.pipeline.runtime.monotonic
@@ -140,7 +140,7 @@ async def test_it_is_over_after_an_hour(api_here, monkeypatch):
     await refused(api_here, token)
 
 
-async def test_it_is_over_as_soon_as_there_is_an_admin_key_of_any_tenant(api):
+async def test_the_offer_of_a_first_key_ends_with_the_first_admin_key_of_any_tenant(api):
     path, token = await eager(api)
     await api.engine.admin.create_key(name="reader", actor=Actor("ada"))
     assert (await api.call("GET", path)).status == 200
@@ -151,7 +151,7 @@ async def test_it_is_over_as_soon_as_there_is_an_admin_key_of_any_tenant(api):
 
 
 @pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"])
-async def test_who_comes_by_a_proxy_is_not_at_this_machine(api_here, name):
+async def test_a_caller_behind_a_proxy_does_not_count_as_local(api_here, name):
     path, token = await eager(api_here)
     await refused(api_here, token, headers={name: "for=203.0.113.7"})
     assert (await api_here.call("GET", path)).status == 200

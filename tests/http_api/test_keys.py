@@ -57,7 +57,7 @@ async def test_a_key_has_the_scopes_read_and_submit_and_no_expiry_by_default(api
         ),
     ],
 )
-async def test_what_cannot_be_a_key_is_refused_with_every_error(api_here, body, errors):
+async def test_a_key_with_bad_fields_is_refused_with_every_error(api_here, body, errors):
     admin = await api_here.key()
     answer = await api_here.call("POST", "/v1/keys", body, key=admin)
     assert (answer.status, answer.body["errors"].keys()) == (422, errors)
@@ -73,7 +73,7 @@ async def test_what_cannot_be_a_key_is_refused_with_every_error(api_here, body, 
         ("GET", "/v1/audit", None),
     ],
 )
-async def test_all_of_it_needs_the_scope_admin(api_here, method, path, body):
+async def test_keys_and_the_audit_log_need_the_scope_admin(api_here, method, path, body):
     for key in (
         await api_here.key("read", "submit", "operate", "execute"),
         await api_here.key("read", "submit", test=True),

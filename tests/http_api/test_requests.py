@@ -297,7 +297,7 @@ async def test_a_batch_has_bounds(api_here):
     assert await api_here.engine.find() == []
 
 
-async def test_a_list_goes_on_where_it_ended(api):
+async def test_a_page_of_requests_begins_after_the_one_before(api):
     key = await api.key("submit", "read")
     ids = [(await api.submit(key, str(number))).body["id"] for number in range(5)]
     for made in ids:

@@ -110,7 +110,7 @@ async def test_errors_are_reported_also_where_the_config_cannot_be_read(gesta, c
         ports.events.heal()
 
 
-async def test_what_came_through_an_outbox_is_checked_too(gesta, checking):
+async def test_a_request_from_an_outbox_is_checked_too(gesta, checking):
     async with chat(checking) as engine:
         now, ids = engine.pipeline.runtime.now_ms(), engine.pipeline.process.ids
         await engine.admin.put_config(ROOM, "ops", {"name": "Operations"})
@@ -166,7 +166,7 @@ async def test_a_process_that_only_submits_does_not_say_that_the_request_will_fa
     assert ("unless the process that executes it may call 10.0.0.7" in text) is not work
 
 
-async def test_what_holds_a_request_is_said_instead_of_how_it_might_fail(tmp_path):
+async def test_a_pause_that_holds_a_request_is_the_only_warning(tmp_path):
     settings = Settings(url=f"sqlite:///{tmp_path / 'gesta.db'}")
     flow = webhook.flow("https://10.0.0.7/hooks", f"whsec_{'A' * 32}")
     async with Engine(settings=settings, flows=[flow], work=False) as engine:

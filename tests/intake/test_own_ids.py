@@ -70,7 +70,7 @@ async def of_two_tenants(engine: Engine) -> tuple[Any, Any]:
     return ours, own
 
 
-async def test_what_is_cancelled_under_a_foreign_id_leaves_the_others_job_alone(gesta):
+async def test_a_cancel_under_an_id_that_another_tenant_uses_leaves_its_job_alone(gesta):
     provider = Provider(BUSY, BUSY)
     async with letters(provider) as engine:
         ours, own = await of_two_tenants(engine)

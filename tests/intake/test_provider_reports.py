@@ -158,7 +158,7 @@ async def test_a_report_resolves_the_unknown_outcome_of_a_lost_answer(engine, ge
         lambda r: (r.url, r.headers | {"X-Twilio-Signature": "\u00e4" * 5}, r.body),
     ],
 )
-async def test_whatever_is_forged_gets_one_answer_and_changes_nothing(engine, gesta, change):
+async def test_every_forged_report_gets_the_same_answer_and_changes_nothing(engine, gesta, change):
     request_id = await text(engine, gesta)
     before = (await engine.get(request_id)).state
     url, headers, body = change(gesta.sandbox.twilio.report())
@@ -458,7 +458,7 @@ async def test_the_list_shows_masks_page_by_page_and_an_entry_can_be_taken_off(e
         (HttpResponse(200, body=b"x", is_whole=False), False),
     ],
 )
-async def test_what_is_fetched_for_a_report_is_whole_and_at_most_64_kb(engine, answer, is_taken):
+async def test_an_answer_fetched_for_a_report_is_whole_and_at_most_64_kb(engine, answer, is_taken):
     class Answering:
         async def send(self, _request: HttpRequest) -> object:
             return answer

@@ -168,7 +168,7 @@ async def test_accepted_means_appended(gesta):
         ]
 
 
-async def test_a_store_without_room_accepts_nothing_and_says_so(gesta, ports):
+async def test_a_store_without_room_refuses_requests_and_appends_nothing(gesta, ports):
     async with engine_of(Provider()) as engine:
         ports.events.fail("append", StoreFull("gesta.db", "database or disk is full"))
         with pytest.raises(StoreFull, match="no room left"):

@@ -124,7 +124,7 @@ async def test_a_huge_job_is_not_fetched(ports, node):
     assert await ports.queue.foreign.settle([Failed(job, "data is too large")]) == ["done"]
 
 
-async def test_a_job_that_says_so_is_removed_when_it_is_done(ports, node):
+async def test_a_job_with_remove_on_complete_is_removed_when_it_is_done(ports, node):
     added = await add(node, {}, removeOnComplete=True, jobId="outbox-7")  # R2-23
     (job,) = await take(ports)
     await ports.queue.foreign.settle([Completed(job, None)])

@@ -243,7 +243,7 @@ async def test_a_stream_ends_soon_after_its_reader_has_gone(tmp_path, monkeypatc
         work.go.set()
 
 
-async def test_a_stream_whose_store_fails_says_so_and_ends(shop, tmp_path, monkeypatch):
+async def test_a_stream_whose_store_fails_sends_the_problem_and_ends(shop, tmp_path, monkeypatch):
     async with open_shop(shop, tmp_path) as (client, work, _):
         work.go.clear()
         answer = await submit(client)

@@ -168,7 +168,7 @@ async def test_a_result_is_written_under_its_aliases_as_fastapi_does(tmp_path):
     }
 
 
-async def test_a_result_that_is_not_what_the_annotation_says_fails_the_job(tmp_path):
+async def test_a_result_of_another_type_than_its_annotation_fails_the_job(tmp_path):
     async def handler() -> Public:
         return {"password": "hunter2"}  # type: ignore[return-value]
 

@@ -123,7 +123,7 @@ async def test_events_a_subscription_has_not_handled_stay(gesta):
         assert await engine.find() == []
 
 
-async def test_a_rebuild_after_it_gives_the_same_views(gesta):
+async def test_a_rebuild_after_retention_gives_the_same_views(gesta):
     async with keeping(Provider(Rejected("no")), 10) as engine:
         for _ in range(3):
             await engine.submit(Note())

@@ -74,7 +74,7 @@ async def test_too_many_requests_is_a_retry_not_before_the_time_asked_for():
     assert await outcome_of(response(429)) == Retry("http_429", "answered 429", 0.0)
 
 
-async def test_unavailable_is_a_retry_only_when_it_says_when_to_come_back():
+async def test_a_503_is_a_retry_only_with_a_valid_retry_after_header():
     assert await outcome_of(response(503, retry_after="5")) == Retry(
         "http_503", "answered 503", 5.0
     )

@@ -92,7 +92,7 @@ async def test_a_token_is_there_at_once_and_the_next_one_after_its_time(world):
     assert await world.leased(ONE) == 0
 
 
-async def test_who_is_early_by_a_moment_waits_in_its_slot(world):
+async def test_an_attempt_that_is_early_by_a_moment_waits_in_its_slot(world):
     await world.leased(ONE)
     world.runtime.advance(0.9)
     assert await world.leased(ONE) == 100
@@ -215,7 +215,7 @@ async def test_a_failed_question_in_advance_reaches_no_caller(world, caplog):
     assert caplog.records == []
 
 
-async def test_who_lacks_two_tokens_and_gets_one_gives_it_back(world):
+async def test_an_attempt_that_gets_one_of_two_tokens_returns_it(world):
     other, full = Limit("workspace", 0.1, burst=1), world.process()
     assert await world.leased(other, by=full) == 0
     assert await world.leased(ONE, other) is None

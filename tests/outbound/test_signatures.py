@@ -67,7 +67,7 @@ def test_the_reference_library_takes_what_we_sign_with_either_of_two_secrets():
     st.integers(-300, 300),
     st.data(),
 )
-def test_what_is_signed_can_be_verified_by_each_secret_alone(secrets, message_id, body, age, data):
+def test_a_signature_can_be_verified_with_each_secret_alone(secrets, message_id, body, age, data):
     signed = headers(sign(secrets, message_id, NOW, body), message_id)
     assert verify([data.draw(st.sampled_from(secrets))], signed, body, NOW + age) == message_id
 

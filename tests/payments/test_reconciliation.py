@@ -151,7 +151,7 @@ async def names(engine: Engine, request: Request) -> list[str]:
     return [name.split(".")[-2] for name, _, _ in await engine.history(request.id)]
 
 
-async def test_what_contradicts_the_record_is_noted_once_and_changes_no_amount(gesta, shop):
+async def test_a_row_that_contradicts_the_record_is_noted_once_and_changes_no_amount(gesta, shop):
     tx = await sale(shop)
     await tx.outcome(timeout=20)
     reference = Reference("default", "payment.card", tx.id, "sale", 1)

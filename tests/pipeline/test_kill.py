@@ -102,7 +102,7 @@ async def states_at_rest(
 
 
 @pytest.mark.slow
-async def test_what_was_acknowledged_survives_any_kill_and_has_one_effect(tmp_path, seed):
+async def test_an_acknowledged_request_survives_any_kill_and_has_one_effect(tmp_path, seed):
     dice, path = random.Random(seed), tmp_path / "gesta.db"
     requests: dict[int, tuple[str, str]] = {}
     async with SandboxServer() as server:

@@ -88,7 +88,7 @@ async def test_no_byte_of_a_person_reaches_disk_or_log_and_an_erased_one_is_exec
 
 
 @pytest.mark.slow
-async def test_what_another_process_erased_is_not_opened_again(tmp_path):
+async def test_data_that_another_process_erased_is_not_opened_again(tmp_path):
     seen: list[Parcel] = []
     url = f"sqlite:///{tmp_path / 'gesta.db'}"
     async with Engine(url, flows=[parcels(seen, Retry("busy", "", 3600))]) as engine:

@@ -124,7 +124,7 @@ async def test_two_engines_on_one_file_execute_each_request_once(tmp_path):
     assert set(calls.values()) == {1}
 
 
-async def test_what_one_process_accepts_another_executes(tmp_path):
+async def test_a_request_that_one_process_accepts_is_executed_by_another(tmp_path):
     async with (
         engine_at(tmp_path, note_flow(say_done), work=False) as asking,
         engine_at(tmp_path, note_flow(say_done)),

@@ -59,7 +59,7 @@ def change_settings(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None
 
 
 @pytest.mark.slow
-async def test_what_was_acknowledged_survives_a_power_loss_and_nothing_happens_twice(
+async def test_acknowledged_requests_survive_a_power_loss_and_none_is_executed_twice(
     tmp_path, seed
 ):
     blackouts = await blackouts_of_a_run(tmp_path, seed, blackouts=6, chance=0.03)

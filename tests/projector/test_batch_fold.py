@@ -41,7 +41,7 @@ async def test_an_event_that_the_view_shows_already_gives_no_view_and_no_job(ges
         assert await fold(engine, [cancelled]) == Folded([], [], [], [])
 
 
-async def test_what_a_batch_opens_and_closes_gets_no_job(gesta):
+async def test_a_request_that_a_batch_opens_and_closes_gets_no_job(gesta):
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         closed, open_one = await engine.submit(Note()), await engine.submit(Note())
         await closed.cancel()

@@ -244,7 +244,7 @@ def test_the_partition_furthest_behind_goes_first_up_to_the_next_position():
     ]
 
 
-def test_what_was_projected_at_once_meanwhile_is_not_projected_again():
+def test_events_that_were_projected_inline_meanwhile_are_not_projected_again():
     """A stretch that was begun before it moves from where it began: its commit is refused, and
     nothing is dispatched twice.
     """

@@ -251,7 +251,7 @@ async def test_an_update_that_opens_nothing_is_not_dispatched(gesta):
     assert len(provider.calls) == 1
 
 
-async def test_what_was_opened_and_closed_in_one_batch_needs_no_job(gesta):
+async def test_a_request_opened_and_closed_in_one_batch_gets_no_job(gesta):
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider)], work=False) as asking:
         request = await asking.submit(Note())
@@ -262,7 +262,7 @@ async def test_what_was_opened_and_closed_in_one_batch_needs_no_job(gesta):
     assert provider.calls == []
 
 
-async def test_what_is_due_later_than_a_queue_may_hold_is_not_dispatched_yet(gesta):
+async def test_a_request_due_later_than_a_queue_may_hold_is_not_dispatched_yet(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
         soon = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC)

@@ -46,7 +46,9 @@ async def test_a_page_that_is_full_with_the_last_one_does_not_go_on(gesta):
         assert (await engine.admin.dead_letter_page(limit=3)).next is not None
 
 
-async def test_a_page_ends_after_so_many_looks_and_goes_on_from_there(gesta, monkeypatch):
+async def test_a_page_ends_after_a_bounded_number_of_reads_and_the_next_one_continues_there(
+    gesta, monkeypatch
+):
     """One letter that fits behind eight that do not."""
     reads = 0
     find = MemoryReadModel.find

@@ -69,7 +69,7 @@ def test_an_argument_goes_before_the_environment_and_that_before_the_file(
         ),
     ],
 )
-def test_what_a_program_writes_is_checked_like_a_file(wrong, words):
+def test_settings_of_a_program_are_checked_like_those_of_a_file(wrong, words):
     with pytest.raises(BadSettings) as refused:
         Settings(**wrong)
     assert words in str(refused.value)

@@ -48,7 +48,7 @@ async def test_the_store_holds_nothing_of_a_person_and_the_executor_sees_all(ges
     assert [set(shown["to"]), set(shown["readers"][1]["name"])] == [{"$encrypted"}, {"$encrypted"}]
 
 
-async def test_what_an_attempt_says_of_a_person_is_hidden_also_in_its_target(gesta):
+async def test_personal_data_in_an_outcome_is_hidden_also_in_its_target(gesta):
     provider = Provider(Done("m-1", target="inbox of Ana Lima", detail="for Ana Lima"))
     async with engine_of(provider) as engine:
         request = await engine.submit(ANA)
@@ -57,7 +57,7 @@ async def test_what_an_attempt_says_of_a_person_is_hidden_also_in_its_target(ges
         assert b"Ana Lima" not in await stored(engine)
 
 
-async def test_where_a_payload_says_whom_it_is_about_that_is_the_subject_of_all_of_it(gesta):
+async def test_the_subject_that_a_payload_names_is_the_subject_of_all_its_fields(gesta):
     async with engine_of(Provider(), flow_of(Provider(), Bill, "test.bill")) as engine:
         first = await engine.submit(Bill("customer-42", "ana@x.example"))
         other = await engine.submit(Bill("customer-43", "ana@x.example"))
@@ -69,7 +69,7 @@ async def test_where_a_payload_says_whom_it_is_about_that_is_the_subject_of_all_
 
 
 @pytest.mark.parametrize("about", [7, "x" * 600, "\ud800"])
-async def test_whom_it_is_about_has_to_be_a_text(gesta, about):
+async def test_the_subject_of_a_payload_has_to_be_a_text(gesta, about):
     class Odd(Payload, frozen=True):
         email: Personal[str] = "ana@x.example"
 

@@ -324,7 +324,7 @@ async def test_a_failure_before_alerts_were_configured_causes_no_alert(gesta):
     assert heard(gesta) == [("dead_letter", "http_4xx", 1)]
 
 
-async def test_what_was_solved_while_the_endpoint_was_missing_causes_no_alert(gesta):
+async def test_a_failure_solved_while_the_endpoint_was_missing_causes_no_alert(gesta):
     engine = engine_of(Provider(Rejected("bad_payload"), Done(), Rejected("bad_payload")))
     async with engine:
         solved = await engine.submit(Note())
@@ -358,7 +358,7 @@ async def test_alerts_wait_while_their_endpoint_refuses_them(gesta):
         assert heard(gesta) == [("dead_letter", "bad_payload", 1)] * 2
 
 
-async def test_what_is_solved_before_the_next_window_is_not_in_its_alert(gesta):
+async def test_a_failure_solved_before_the_next_window_is_not_in_its_alert(gesta):
     engine = await watched(Provider(*[Rejected("bad_payload")] * 4))
     async with stopping(engine):
         gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)

@@ -242,7 +242,7 @@ async def test_a_change_by_the_engine_names_the_engine_as_the_actor(gesta):
         assert newest.about == f"{webhook.ENDPOINT}/shop"
 
 
-async def test_a_put_that_enables_a_disabled_endpoint_again_says_so(gesta):
+async def test_a_put_that_enables_a_disabled_endpoint_warns_of_that(gesta):
     async with Engine(URL, flows=[webhook.flow()], work=False) as engine:
         shop = {"url": "https://shop.example.com", "secret": SECRET}
         put = await engine.admin.put_config(webhook.ENDPOINT, "shop", shop, actor=ADA)

@@ -2,7 +2,7 @@ from gesta import Engine
 from gesta.flows import webhook
 
 
-async def test_a_throttled_message_is_sent_once_when_the_receiver_says_so(gesta):
+async def test_a_throttled_message_is_sent_once_after_the_time_that_the_receiver_names(gesta):
     async with Engine(
         "sqlite:///gesta.db",
         flows=[webhook.flow(url="https://example.com/hook", secret="env:HOOK")],

@@ -52,7 +52,7 @@ def chosen(url, folder):
     return scratch_store(ChosenStore(url), folder, "bench", SystemRuntime())
 
 
-async def test_without_a_url_it_is_a_file_in_the_folder_of_the_run(tmp_path):
+async def test_without_a_url_the_store_is_a_file_in_the_folder_of_the_run(tmp_path):
     folder = tmp_path / "50 % off"
     async with chosen(None, folder) as store:
         assert file_of(store.url) == folder / "gesta.db"

@@ -23,7 +23,7 @@ from gesta.worker.preflight import examine
         (1, 1, False, "lose"),
     ],
 )
-def test_the_journal_tells_what_became_of_a_copy(started, takes, may_be_copy, finding):
+def test_the_journal_shows_how_a_copy_ended(started, takes, may_be_copy, finding):
     state = State(
         "r", "default", "test.note", "queued", 1, 0, 0, dispatch_version=1, started=started
     )

@@ -22,7 +22,7 @@ async def test_the_job_waits_until_then_and_no_attempt_is_spent(gesta):
         assert (await request.view()).state.attempts == 1
 
 
-async def test_the_slot_is_free_meanwhile(gesta):
+async def test_a_postponed_request_keeps_no_slot(gesta):
     provider = Provider(Postponed(30))
     async with engine_of(provider, concurrency=1) as engine:
         await engine.submit(Note("first"))
@@ -105,7 +105,7 @@ async def test_it_is_counted(gesta):
         assert 'gesta_attempts_postponed_total{flow="test.note"} 2.0' in engine.metrics().decode()
 
 
-async def test_a_cancel_while_it_is_postponed_is_applied(gesta):
+async def test_a_postponed_request_can_be_cancelled(gesta):
     async with engine_of(Provider(Postponed(30))) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)

@@ -321,7 +321,7 @@ async def test_a_question_that_finds_no_trace_leads_to_a_new_attempt_under_the_s
     assert (len(provider.calls), len(ask.calls)) == (2, 1)
 
 
-async def test_a_stored_payload_that_no_longer_fits_ends_as_a_failure_that_says_so(gesta):
+async def test_a_stored_payload_that_no_longer_fits_its_type_fails_with_that_reason(gesta):
     provider = Provider()
     async with Engine(URL, flows=[note_flow(provider)], work=False) as old:
         request = await old.submit(Note())

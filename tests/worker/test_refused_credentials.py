@@ -137,7 +137,7 @@ async def test_later_requests_are_held_without_a_call(gesta):
         assert await engine.admin.held() == [HeldJob("default", HELD, 2)]
 
 
-async def test_it_goes_on_when_the_entity_is_deleted(gesta):
+async def test_held_requests_continue_when_the_refused_entity_is_deleted(gesta):
     provider = Provider(REFUSED)
     async with shop(provider) as engine:
         await engine.admin.put_config(ACCOUNT, "main", {"token": "revoked"})
@@ -191,7 +191,7 @@ async def test_an_attempt_that_still_used_the_old_version_pauses_nothing(gesta):
         assert await result(request) == Done(id="provider-2")
 
 
-async def test_a_time_to_live_ends_while_it_is_held(gesta):
+async def test_a_request_expires_while_a_refused_credential_holds_it(gesta):
     provider = Provider(REFUSED)
     async with shop(provider) as engine:
         request = await engine.submit(Note(), ttl=timedelta(minutes=1))
@@ -426,7 +426,7 @@ async def test_a_webhook_whose_secret_is_refused_waits_for_the_endpoint_to_be_pu
         assert len(effects) == 1
 
 
-async def test_metrics_and_log_tell_of_it(gesta, caplog):
+async def test_metrics_and_log_show_a_refused_credential(gesta, caplog):
     async with shop(Provider(REFUSED)) as engine:
         await engine.submit(Note())
         await pass_time(gesta, 70)

@@ -248,7 +248,7 @@ class Account(ConfigBody, frozen=True):
     token: Secret[str]
 
 
-async def test_a_flow_that_says_so_gets_a_world_of_its_own(gesta, wire):
+async def test_a_flow_with_effects_by_attempt_is_tested_against_the_sandbox(gesta, wire):
     seen: list[Any] = []
 
     @flow("shop.charge", on_unknown="manual", effects="attempt")

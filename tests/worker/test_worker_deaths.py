@@ -172,7 +172,7 @@ async def test_a_worker_that_was_frozen_before_the_call_does_not_make_it(gesta, 
         ("resend", Retry("late"), ["OutcomeUnknown", "Completed"], 1),
     ],
 )
-async def test_what_a_worker_learns_after_it_lost_its_lease_is_merged(
+async def test_an_outcome_that_comes_after_the_lease_was_lost_is_merged(
     gesta, ports, policy, late: Outcome, ending, ignored
 ):
     frozen = Deaf(late)

@@ -27,7 +27,7 @@ def is_document(text: str) -> bool:
 
 
 @given(st.text("0123456789", min_size=9, max_size=9))
-def test_a_cpf_is_one_exactly_when_the_oracle_says_so(stem):
+def test_a_cpf_is_accepted_exactly_when_the_oracle_accepts_it(stem):
     digits = [digit for digit in range(100) if is_document(f"{stem}{digit:02d}")]
     assert digits == [
         digit for digit in range(100) if CPF().validate(f"{stem}{digit:02d}")
@@ -36,7 +36,7 @@ def test_a_cpf_is_one_exactly_when_the_oracle_says_so(stem):
 
 
 @given(st.text("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", min_size=12, max_size=12))
-def test_a_cnpj_is_one_exactly_when_the_oracle_says_so_with_letters_too(stem):
+def test_a_cnpj_is_accepted_exactly_when_the_oracle_accepts_it_with_letters_too(stem):
     digits = [digit for digit in range(100) if is_document(f"{stem}{digit:02d}")]
     assert digits == [
         digit for digit in range(100) if CNPJ().validate(f"{stem}{digit:02d}")

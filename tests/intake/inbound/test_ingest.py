@@ -292,7 +292,7 @@ async def test_an_event_whose_id_was_claimed_before_a_crash_is_accepted_when_it_
     assert stage.issues == ["once"]
 
 
-async def test_what_is_stored_is_the_message_of_the_document(here: Stage) -> None:
+async def test_a_stored_event_is_the_message_of_the_document(here: Stage) -> None:
     await here.post(here.event(f"{KEYWORD} タスク", thread_ts="1699999999.000100"))
     (view,) = await here.ended("completed")
     stored = json.loads(view.payload)["event"]

@@ -149,7 +149,7 @@ async def test_erased_people_stay_erased_and_others_stay_readable(stage):
 
 
 @pytest.mark.slow
-async def test_who_is_erased_while_the_copy_is_made_is_erased_in_it(stage, monkeypatch):
+async def test_a_person_erased_while_the_copy_is_made_is_erased_in_it(stage, monkeypatch):
     async with stage.engine("source") as engine:
         ada = await engine.submit(Letter(1, to=ADA))
         await ended(engine, ada.id)
@@ -232,7 +232,7 @@ async def test_the_source_can_be_read_and_taken_back(stage):
         assert state.status == "completed"
 
 
-async def test_repeated_after_its_end_it_changes_nothing(stage):
+async def test_a_copy_that_is_repeated_after_its_end_changes_nothing(stage):
     async with stage.engine("source") as engine:
         await ended(engine, (await engine.submit(Letter(1))).id)
     assert (await stage.copy()).is_new
@@ -257,7 +257,9 @@ async def test_events_the_source_had_not_projected_are_dispatched_clean_by_the_c
 
 
 @pytest.mark.slow
-async def test_what_retention_removed_meanwhile_goes_from_the_copy_too(stage, monkeypatch):
+async def test_requests_that_retention_removes_meanwhile_are_removed_from_the_copy(
+    stage, monkeypatch
+):
     async with stage.engine("source") as engine:
         gone = (await engine.submit(Letter(1), key="gone")).id
         kept = (await engine.submit(Letter(2))).id

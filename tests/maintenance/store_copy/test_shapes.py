@@ -54,7 +54,7 @@ async def held(engine, count):
 
 
 @pytest.mark.slow
-async def test_what_was_done_is_not_done_again_and_what_waits_is_done_once(stage):
+async def test_a_copy_repeats_no_ended_request_and_executes_each_waiting_one_once(stage):
     async with stage.engine("source") as engine:
         done = [(await engine.submit(Letter(n), key=str(n))).id for n in range(4)]
         await ended(engine, *done)

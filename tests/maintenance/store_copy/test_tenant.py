@@ -80,7 +80,9 @@ async def test_requests_that_come_together_with_those_of_a_tenant_that_left_are_
 
 
 @pytest.mark.slow
-async def test_what_the_tenant_had_to_expire_does_not_stop_the_sweep_for_the_others(stage):
+async def test_requests_of_the_copied_tenant_that_expire_do_not_stop_the_sweep_for_the_others(
+    stage,
+):
     async with stage.engine("source", work=False) as engine:
         await engine.submit(Letter(1), tenant="acme", ttl=timedelta(seconds=1))
         await stage.copy("acme")

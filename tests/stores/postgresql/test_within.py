@@ -304,7 +304,7 @@ async def test_an_object_that_is_no_transaction_is_refused():
                 await library.end(connection, "rollback")
 
 
-async def test_a_store_without_an_outbox_says_what_is_needed():
+async def test_within_on_a_store_without_an_outbox_is_refused_with_the_store_it_needs():
     async with engine_at("memory://", work=False) as engine:
         with pytest.raises(BadTransaction, match="needs PostgreSQL"):
             await engine.submit(Note(), within=object())

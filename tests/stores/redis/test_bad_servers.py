@@ -100,7 +100,7 @@ async def test_a_new_queue_gets_a_version_and_the_length_of_its_events(ports, ra
     assert meta == {"version": "bullmq:6.7.0", "opts.maxLenEvents": "10000"}
 
 
-async def test_a_full_server_is_an_error_that_says_so(server):
+async def test_a_full_server_raises_a_store_error_that_names_the_cause(server):
     ports = await open_queue(server.url, SystemRuntime())
     try:
         server.command("CONFIG", "SET", "maxmemory", "1")

@@ -194,7 +194,7 @@ async def test_a_message_that_the_broker_moved_itself_is_read_and_redriven(moto,
         ('{"messageId": "x"}', "1.0", "MalformedMessage"),
     ],
 )
-async def test_what_cannot_be_read_is_a_dead_letter_at_once_and_stays_one(
+async def test_an_unreadable_message_is_a_dead_letter_at_once_and_is_not_redriven(
     moto, prefix, tmp_path, body, version, error_type
 ):
     async with boundary_stage(moto, prefix, tmp_path) as stage:

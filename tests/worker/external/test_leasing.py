@@ -69,7 +69,7 @@ async def test_each_tenant_takes_its_own_work_only(gesta):
         assert await take(engine, gesta) == []
 
 
-async def test_no_worker_of_ours_ever_takes_it(gesta):
+async def test_no_worker_of_gesta_leases_a_job_of_an_external_flow(gesta):
     """The executor of such a flow raises; a worker that took the job would make the request
     unknown.
     """
@@ -257,7 +257,7 @@ async def test_work_that_was_leased_elsewhere_can_be_seen_again(gesta):
             await engine.external.fetch(FLOW, item.id, item.token)
 
 
-async def test_what_was_erased_since_it_was_leased_is_not_shown(gesta):
+async def test_a_payload_that_was_erased_since_it_was_leased_is_not_shown(gesta):
     async with warehouse(payload=Parcel) as engine:
         request = await engine.submit(Parcel("Ada"))
         item = await take_one(engine, gesta)

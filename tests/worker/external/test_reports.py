@@ -345,7 +345,7 @@ async def test_a_success_that_comes_after_the_lease_is_recorded(gesta):
         assert (await request.view()).state.provider_id == "box-9"
 
 
-async def test_a_success_that_comes_after_a_person_gave_it_up_is_recorded_as_late(gesta):
+async def test_a_success_reported_after_a_person_resolved_the_request_is_recorded_as_late(gesta):
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         item = await take_one(engine, gesta)
