@@ -140,7 +140,8 @@ def test_the_bulk_program_of_the_client_page_redrives_dead_letters(server, tmp_p
     address, environment = server
     script = f"""
         gesta config put webhook.endpoint hooks url=http://127.0.0.1:9/ secret={SECRET}
-        gesta submit notification.webhook '{{"type": "a", "data": {{}}, "endpoint": "hooks"}}' --wait 20s || true
+        message='{{"type": "a", "data": {{}}, "endpoint": "hooks"}}'
+        gesta submit notification.webhook "$message" --wait 20s || true
         gesta key create --scope operate
     """
     made = run(script, tmp_path, environment)
