@@ -129,6 +129,17 @@ async def test_a_new_request_does_not_wait_for_events_that_another_process_has_f
         assert await is_accepted_soon(gesta, engine, ports)
 
 
+async def test_a_new_request_does_not_wait_for_folded_events_although_the_log_never_ends(
+    gesta, ports, busy
+):
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        busy()
+        await engine.submit_many([Note(str(number)) for number in range(100 * LAG)])
+        await pass_time(gesta, 5)
+        assert await is_accepted_soon(gesta, engine, ports)
+
+
 async def test_a_new_request_does_not_wait_for_events_that_were_refused(gesta, ports, busy):
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
