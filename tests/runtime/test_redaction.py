@@ -332,6 +332,21 @@ def test_the_words_of_a_name_are_hidden_in_any_letter_case(text, value):
     assert not words & {word.casefold() for word in left}
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        # As a Mac writes it: the letter, then the accent.
+        ("jos\u00e9", "jose\u0301"),
+        ("Jos\u00e9 \u00d1and\u00fa", "Jose\u0301 N\u0303andu\u0301"),
+        ("ana lima", "ana  lima"),
+        ("p@ssword", "p%40ssword"),
+        ("caf\u00e9-key", "caf&eacute;-key"),
+    ],
+)
+def test_a_text_that_is_shorter_than_the_value_it_quotes_is_hidden(text, value):
+    assert hide(text, [value]) == "[hidden]"
+
+
 def test_hiding_leaves_the_rest_of_a_text_and_short_values():
     assert hide("550 no mailbox for Ana Lima", ["Ana Lima"]) == "550 no mailbox for [hidden]"
     assert hide("http_500", ["500", "t"]) == "http_500"

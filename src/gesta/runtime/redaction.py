@@ -215,6 +215,8 @@ HIDDEN = "[hidden]"
 _NAME_LENGTH_MAX = 80
 _ESCAPE = re.compile(r"\\(?:u\{?([0-9a-fA-F]{4,6})\}?|x([0-9a-fA-F]{2})|([\"'/\\]))")
 _ENCODED = re.compile(r"[\\%&+]")
+#: What has none of these does not become shorter when it is normalised.
+_SHORTENED = re.compile(r"[\\%&+]|[^\x00-\x7f]|\s\s|^\s|\s$")
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -227,7 +229,12 @@ def hide(text: str, values: Collection[str]) -> str:
     """
     if not text:
         return text
-    # No spelling is shorter than the value.
+    # No spelling is shorter than the value, but its normalised form may be.
+    shortened = [
+        value
+        for value in values
+        if len(text) < len(value) <= _NAME_LENGTH_MAX and _SHORTENED.search(value)
+    ]
     wanted = [
         value
         for value in values
@@ -241,11 +248,14 @@ def hide(text: str, values: Collection[str]) -> str:
             text = re.sub(re.escape(spelling), HIDDEN, text, flags=re.IGNORECASE)
     if words := _shared_words(text, values):
         text = _WORD.sub(lambda word: HIDDEN if word[0].casefold() in words else word[0], text)
-    if not wanted:
+    if not wanted and not shortened:
         # The usual case: a provider's short name of a recipient, beside longer secrets.
         return text
     plain = normalised(text.replace(HIDDEN, " "))
-    return HIDDEN if any(normalised(value) in plain for value in wanted) else text
+    if any(normalised(value) in plain for value in wanted):
+        return HIDDEN
+    short = [normalised(value) for value in shortened]
+    return HIDDEN if any(len(one) >= HIDDEN_LENGTH_MIN and one in plain for one in short) else text
 
 
 def _shared_words(text: str, values: Collection[str]) -> set[str]:
