@@ -164,14 +164,43 @@ async def test_a_stopped_run_is_resumed_without_changing_a_request_twice(gesta):
         await gesta.settle()
         assert len(provider.calls) == 8
         rest = await resumed(engine, progress.id, "redrive", rate=1_000.0)
-        assert (rest[-1].matched, rest[-1].done, rest[-1].id) == (4, 4, progress.id)
+        # With the two that the first part changed.
+        assert (rest[0].matched, rest[0].done) == (6, 2)
+        assert (rest[-1].matched, rest[-1].done, rest[-1].id) == (6, 6, progress.id)
         await gesta.settle()
         assert len(provider.calls) == 12
         audit = [(one.what, one.details) for one in await engine.admin.audit()]
         assert audit == [
-            ("bulk_finished", {"run": progress.id, "done": 4, "refused": 0}),
+            ("bulk_finished", {"run": progress.id, "done": 6, "refused": 0}),
+            ("bulk_stopped", {"run": progress.id, "done": 2}),
             ("bulk_started", {"filter": {"flow": FLOW}, "matched": 6}),
         ]
+        with pytest.raises(BulkFinished, match="6 requests changed, 0 refused"):
+            await resumed(engine, progress.id, "redrive")
+
+
+async def test_decisions_that_are_written_while_a_run_is_cancelled_are_counted(gesta):
+    async with engine_of(Provider(*[Rejected("closed")] * 4)) as engine:
+        await failed_requests(engine, gesta, 4)
+        gesta.advance(1)
+        first: list[BulkProgress] = []
+
+        async def redrive() -> None:
+            run = engine.admin.bulk(Bulk(action="redrive", flow=FLOW, rate=40.0), actor=ADA)
+            first.append(await anext(run))
+            await anext(run)
+
+        running = asyncio.ensure_future(redrive())
+        while not any(task.get_name() == "gesta-bulk" for task in asyncio.all_tasks()):
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await gesta.settle()
+        (stopped, _) = await engine.admin.audit()
+        assert (stopped.what, stopped.details) == ("bulk_stopped", {"run": first[0].id, "done": 4})
+        rest = await resumed(engine, first[0].id, "redrive")
+        assert (rest[-1].matched, rest[-1].done) == (4, 4)
 
 
 async def test_resuming_an_entry_that_is_no_bulk_run_is_refused(gesta):

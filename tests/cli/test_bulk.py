@@ -87,6 +87,19 @@ def test_refused_requests_are_listed_and_the_exit_code_is_1(cli, failed):
     assert (answer.code, answer.out.split()[0]) == (1, "0")
     assert "redrove 0 of 3; 3 refused: the request is queued; only" in answer.err
     assert all(one in answer.out for one in failed)
+    assert (answer.out + answer.err).count("only a failed, expired or cancelled request") == 1
+
+
+def test_each_of_several_refusals_is_named_once_in_the_table(cli, failed):
+    for one in failed[:2]:
+        assert cli("redrive", one, *PROGRAM).code == 0
+    assert cli("cancel", failed[0], *PROGRAM).code == 0
+    answer = cli("redrive", "--status", "failed", *PROGRAM)
+    # The cancelled one is redriven at the version that the list shows, and was changed since.
+    assert (answer.code, answer.out.split()[0]) == (1, "1"), answer.err
+    reasons = ("it was changed meanwhile", "the request is queued")
+    assert [answer.out.count(one) for one in reasons] == [1, 1]
+    assert all(one in answer.err for one in reasons)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +131,7 @@ def test_a_dry_run_of_an_undeclared_flow_refuses_it_and_names_the_option(cli, sh
             answer = cli(*arguments, *more)
             assert (answer.code, answer.out.split()[0]) == (1, "0"), answer.err
             assert "flow 'shop.note' is not declared here; name its program" in answer.err
+            assert "not declared" not in answer.out
             assert "with --app MODULE:NAME" in answer.err
 
 

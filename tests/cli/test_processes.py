@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from gesta.sandbox.server import SandboxServer
-from tests.cli.running import Running, eventually
-from tests.cli.shop import APP
+from tests.cli.running import Running, events_in, eventually, work
+from tests.cli.shop import APP, Note
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode()
 MESSAGE = '{"type": "order.paid", "data": {"n": 1}}'
@@ -164,6 +164,27 @@ def test_ctrl_c_ends_a_wait_without_a_traceback(start: Start):
     answer = waiting.end(signal.SIGINT)
     assert answer.code == 130
     assert "Traceback" not in answer.err
+
+
+def test_ctrl_c_in_a_bulk_run_says_how_far_it_came_and_how_to_continue(start: Start):
+    work(*[Note("rejected")] * 4)
+    before = events_in()
+    # One request at a time, and then a wait of ten seconds.
+    running = start("dlq", "redrive", "--all", "--app", APP, "--rate", "0.1")
+    running.wait_for("if it is stopped")
+    # The entry in the audit log, and one redrive.
+    eventually(lambda: events_in() == before + 2)
+    stopped = running.end(signal.SIGINT)
+    assert (stopped.code, stopped.out) == (130, "")
+    number = running.heard.partition("run ")[2].partition(";")[0]
+    resume = f"gesta dlq redrive --resume {number} --app {APP}"
+    # The signal may come before the report of that redrive.
+    assert re.search(
+        rf"\nstopped: redrove at least [01] of 4; to continue: {resume}\n", stopped.err
+    )
+    rest = start("dlq", "redrive", "--resume", number, "--app", APP, "--rate", "500").end()
+    assert (rest.code, rest.out.strip()) == (0, "4"), rest.err
+    assert "redrove 4 of 4, 1 of them before the run was resumed" in rest.err
 
 
 def test_an_error_in_a_process_of_its_own_is_one_line_and_an_exit_code(start: Start):

@@ -255,7 +255,9 @@ async def test_the_client_reports_progress_stops_and_resumes(api_here):
         with pytest.raises(BulkFinished, match="start a new run"):
             await anext(client.resume_bulk(first.id, "redrive"))
     assert [(await api_here.engine.get(one)).state.intent for one in ids] == [2, 2]
-    finished, started, *_ = await api_here.engine.admin.audit()
+    # The first part may have changed a request before the server saw that its caller had left.
+    audit = [one for one in await api_here.engine.admin.audit() if one.what != "bulk_stopped"]
+    finished, started, *_ = audit
     assert (finished.what, finished.by) == ("bulk_finished", "ada")
     assert (started.what, started.by) == ("bulk_started", "ada")
     async with Client(api_here.address, await api_here.key("read")) as reader:

@@ -1,12 +1,15 @@
 """Bulk decisions: resolve, retry, cancel, redrive or purge every request that fits a filter.
 
 The entry in the audit log is written first and is the durable record of the run. Resuming reads
-it back and continues with the requests that still fit, so a crash needs no other bookkeeping. A
-second entry says that the run has finished; a finished run is not resumed. Several processes may
-run the rest of one run: a request that another one changed is refused.
+it back and continues with the requests that still fit, so a crash needs no other bookkeeping.
+Another entry says that the run has finished; a finished run is not resumed. A run that is stopped
+records how many requests it changed, so that the end can tell the total. Several processes may run
+the rest of one run: a request that another one changed is refused.
 """
 
+from asyncio import Task
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -34,9 +37,16 @@ from gesta.flows.validation import actor_errors, tenant_errors, value_errors
 from gesta.intake.submit import Accepted
 from gesta.ports.read_model import Filter, Key, View, key_of
 from gesta.requests.dead_letters import failure_of, has_reason
-from gesta.runtime.clock import sleep, spawn
+from gesta.runtime.clock import all_ended, sleep, spawn
 from gesta.runtime.redaction import scrub
-from gesta.tenants.config import BULK_ENDED, BULK_STARTED, BulkEnded, BulkStarted
+from gesta.tenants.config import (
+    BULK_ENDED,
+    BULK_STARTED,
+    BULK_STOPPED,
+    BulkEnded,
+    BulkStarted,
+    BulkStopped,
+)
 
 SAMPLES = 10
 PAGE = 200
@@ -79,14 +89,18 @@ class BulkRun:
         actor: Actor | None,
         id: int | None = None,  # noqa: A002 -- the field of BulkProgress
         started_ms: int | None = None,
+        done_before: int = 0,
     ) -> None:
-        """`id` and `started_ms`: those of the run that this one resumes."""
+        """`id` and `started_ms`: those of the run that this one resumes. `done_before`: how many
+        requests its earlier parts changed.
+        """
         if isinstance(asked.evidence, str):
             asked = msgspec.structs.replace(asked, evidence=scrub(asked.evidence))
         self._pipeline, self._tenant, self._asked, self._actor = pipeline, tenant, asked, actor
-        self._id = id
+        self._id, self._is_resumed = id, id is not None
         self._started_ms = pipeline.runtime.now_ms() if started_ms is None else started_ms
-        self._matched = self._done = self._refused = 0
+        self._done_before = self._matched = self._done = done_before
+        self._refused = 0
 
     async def run(self) -> AsyncGenerator[BulkProgress, None]:
         """Report before the first change, after every few changes and at the end.
@@ -113,8 +127,13 @@ class BulkRun:
         )
         log.info("bulk run started", matched=self._matched)
         yield self._progress(sample=sample)
-        async for refusals in self._decide_about_all():
-            yield self._progress(refusals=refusals)
+        try:
+            async for refusals in self._decide_about_all():
+                yield self._progress(refusals=refusals)
+        except BaseException:
+            log.info("bulk run stopped", done=self._done)
+            await self._record_stop()
+            raise
         await self._record_end()
         log.info("bulk run finished", done=self._done, refused=self._refused)
         yield self._progress(finished=True)
@@ -166,6 +185,14 @@ class BulkRun:
         ended = BulkEnded(self._id, self._asked.action, self._done, self._refused)
         await self._pipeline.config_writer.note(self._tenant, ended, self._actor)
 
+    async def _record_stop(self) -> None:
+        assert self._id is not None
+        if done := self._done - self._done_before:
+            stopped = BulkStopped(self._id, self._asked.action, done)
+            # The counts of this part are lost if the store fails; the run can be resumed.
+            with suppress(StoreError):
+                await self._pipeline.config_writer.note(self._tenant, stopped, self._actor)
+
     async def _matching(self) -> AsyncIterator[list[View]]:
         """The requests that fit, newest first, in pages."""
         asked, views = self._asked, self._pipeline.environment.stores.read_model
@@ -173,8 +200,12 @@ class BulkRun:
             self._tenant, asked.flow, asked.status or STATUSES[asked.action][0], limit=PAGE
         )
         while True:
-            page = await self._pipeline.subjects.open_views(await views.find(chosen))
-            yield [view for view in page if self._fits(view)]
+            page = await views.find(chosen)
+            if self._is_resumed:
+                # The views may lag behind what the earlier parts changed.
+                page = [*(await self._stored(page)).values()]
+            page = await self._pipeline.subjects.open_views(page)
+            yield [view for view in page if view.state.status == chosen.status and self._fits(view)]
             if len(page) < PAGE:
                 return
             chosen = msgspec.structs.replace(chosen, before_id=page[-1].state.id)
@@ -232,14 +263,17 @@ class BulkRun:
                     for view in group
                 ]
                 try:
-                    answers = [await task for task in deciding]
+                    # Decisions that are being written when the run is stopped are counted, too.
+                    await all_ended(deciding)
                 finally:
-                    for task in deciding:
-                        task.cancel()
-                refusals = [answer for answer in answers if answer is not None]
-                self._refused += len(refusals)
-                self._done += len(group) - len(refusals)
-                yield refusals
+                    self._count(deciding)
+                yield [answer for one in deciding if (answer := one.result()) is not None]
+
+    def _count(self, ended: list[Task[BulkRefusal | None]]) -> None:
+        answers = [one.result() for one in ended if not one.cancelled() and not one.exception()]
+        changed = answers.count(None)
+        self._done += changed
+        self._refused += len(answers) - changed
 
     async def _stored(self, views: list[View]) -> dict[Key, View]:
         """The requests as they are now; the views may lag."""
@@ -328,10 +362,18 @@ async def resume(
         errors["deadLetters"] = f"run {run_id} is not limited to dead letters"
     if errors:
         raise InvalidRequest("bulk", errors)
-    await _refuse_finished(pipeline, tenant, run_id)
+    done_before = await _done_before(pipeline, tenant, run_id)
     if rate is not None:
         asked = msgspec.structs.replace(asked, rate=rate)
-    return BulkRun(pipeline, tenant=tenant, asked=asked, actor=actor, id=run_id, started_ms=at_ms)
+    return BulkRun(
+        pipeline,
+        tenant=tenant,
+        asked=asked,
+        actor=actor,
+        id=run_id,
+        started_ms=at_ms,
+        done_before=done_before,
+    )
 
 
 async def _started(pipeline: Pipeline, tenant: str, run_id: int) -> tuple[int, Bulk] | None:
@@ -348,15 +390,20 @@ async def _started(pipeline: Pipeline, tenant: str, run_id: int) -> tuple[int, B
     return decode_meta(stored[0].meta).occurred_at, asked
 
 
-async def _refuse_finished(pipeline: Pipeline, tenant: str, run_id: int) -> None:
-    stream = config_stream(tenant)
+async def _done_before(pipeline: Pipeline, tenant: str, run_id: int) -> int:
+    """How many requests the stopped parts of a run changed. Raises BulkFinished."""
+    stream, done = config_stream(tenant), 0
     for recorded in await pipeline.environment.stores.events.read([(stream, run_id)]):
+        if recorded.type == BULK_STOPPED:
+            stopped = msgspec.json.decode(recorded.data, type=BulkStopped)
+            done += stopped.done if stopped.run == run_id else 0
         if recorded.type != BULK_ENDED:
             continue
         ended = msgspec.json.decode(recorded.data, type=BulkEnded)
         if ended.run == run_id:
             at = iso(decode_meta(recorded.meta).occurred_at)
             raise BulkFinished(run_id, done=ended.done, refused=ended.refused, at=at)
+    return done
 
 
 def _sample(state: State) -> BulkSample:

@@ -63,7 +63,9 @@ class BulkProgress(Representation, frozen=True):
     """How far a run has come.
 
     `id` is the version of the run's entry in the audit log and resumes it; null in a dry run.
-    `matched` is how many requests fitted when the run began. `refusals` lists those refused
+    `matched` is how many requests fitted when the run began. In a run that was stopped and resumed,
+    `done` counts the requests of the earlier parts, too, and `matched` those and the requests that
+    still fit; a part that ended in a crash is not counted. `refusals` lists those refused
     since the last report. `sample` has a few of the requests, in the first report only. A dry run
     gives one report: `refused` counts the requests that would be refused, `refusals` lists the
     first 1,000 of them, and `done` is 0.

@@ -64,7 +64,7 @@ class InProcess(Connection):
         raise self.refusal(status, raw, None)
 
     async def stream(self, ask: Ask) -> AsyncGenerator[bytes]:
-        from gesta.runtime.clock import spawn
+        from gesta.runtime.clock import all_ended, spawn
 
         headers, body = content_of(ask)
         chunks: asyncio.Queue[bytes] = asyncio.Queue()
@@ -88,6 +88,8 @@ class InProcess(Connection):
             answering.result()
         finally:
             answering.cancel()
+            # What it records about its end needs the store, which is closed after this.
+            await all_ended([answering])
 
 
 def _scope(

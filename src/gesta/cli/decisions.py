@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
@@ -26,7 +27,7 @@ from gesta.domain.money import Money
 from gesta.errors import BadInput
 
 if TYPE_CHECKING:
-    from gesta.api_types.bulk import BulkAction, BulkProgress, BulkRefusal, BulkSample
+    from gesta.api_types.bulk import BulkAction, BulkProgress, BulkRefusal
     from gesta.api_types.requests import Decided, Whole
     from gesta.cli.backend import Backend
 
@@ -310,19 +311,8 @@ async def decide_about_many(
         if asked.flow is not None and (hint := _how_to_get(backend, asked.flow)):
             raise BadInput(hint)
         run = backend.client.bulk(asked, by=by)
-    sample: list[BulkSample] = []
-    refusals: list[BulkRefusal] = []
-    last: BulkProgress | None = None
-    with progress_bar(action) as report:
-        async for progress in run:
-            if last is None and progress.id is not None:
-                command = f"{choice.group}{action}"
-                resume = backend.call.place.command(f"{command} --resume {progress.id}")
-                tell(f"run {progress.id}; if it is stopped, continue it with: {resume}")
-            sample, last = sample or progress.sample, progress
-            refusals += progress.refusals
-            report(progress.done + progress.refused, progress.matched)
-    assert last is not None
+    followed = await _follow(backend, choice, run)
+    last, sample, refusals = followed.last, followed.first.sample, followed.refusals
     if as_json:
         print_json(
             {
@@ -337,25 +327,52 @@ async def decide_about_many(
             }
         )
     else:
-        _print_run(backend, last, choice, sample=sample, refusals=refusals)
+        _print_run(backend, followed, choice)
     if last.refused:
         raise typer.Exit(FAILED)
     if action not in ("cancel", "purge") and last.done:
         await backend.warn_if_idle()
 
 
-def _print_run(
-    backend: Backend,
-    last: BulkProgress,
-    choice: Choosing,
-    *,
-    sample: list[BulkSample],
-    refusals: list[BulkRefusal],
-) -> None:
+@dataclass
+class Followed:
+    """What a run reported."""
+
+    first: BulkProgress
+    last: BulkProgress
+    refusals: list[BulkRefusal]
+
+
+async def _follow(
+    backend: Backend, choice: Choosing, run: AsyncGenerator[BulkProgress]
+) -> Followed:
+    """Read a run to its end. If a person stops it, say how far it came and how to continue it."""
+    first = await anext(run)
+    followed = Followed(first, first, list(first.refusals))
+    command = f"{choice.group}{first.action} --resume {first.id}"
+    resume = backend.call.place.command(command)
+    if first.id is not None:
+        tell(f"run {first.id}; if it is stopped, continue it with: {resume}")
+    try:
+        with progress_bar(first.action) as report:
+            async for progress in run:
+                followed.last = progress
+                followed.refusals += progress.refusals
+                report(progress.done + progress.refused, progress.matched)
+    except CancelledError:
+        done, matched = followed.last.done, first.matched
+        # The last decisions may not have been reported yet.
+        tell(f"stopped: {DID[first.action]} at least {done} of {matched}; to continue: {resume}")
+        raise
+    return followed
+
+
+def _print_run(backend: Backend, followed: Followed, choice: Choosing) -> None:
+    first, last, refusals = followed.first, followed.last, followed.refusals
     changed = last.matched - last.refused if choice.dry_run else last.done
     say(str(changed))
     if choice.dry_run:
-        rows = [(one.id, one.flow, one.status, one.reason or "") for one in sample]
+        rows = [(one.id, one.flow, one.status, one.reason or "") for one in first.sample]
         if rows:
             show(table(("id", "flow", "status", "reason"), rows, folded=("reason",)))
         if len(rows) < last.matched:
@@ -363,27 +380,46 @@ def _print_run(
         summary, refused = f"would {last.action} {changed} of {last.matched}", "would be refused"
     else:
         summary, refused = f"{DID[last.action]} {changed} of {last.matched}", "refused"
+        if first.done:
+            summary += f", {first.done} of them before the run was resumed"
+    reasons = Counter(_reason(backend, one) for one in refusals)
     if last.refused:
-        summary += f"; {last.refused} {refused}: {_reasons(backend, refusals)}"
+        summary += f"; {last.refused} {refused}: {_most(reasons)}"
     tell(summary + ("; nothing was changed" if choice.dry_run else ""))
     if refusals:
-        refused_rows = [(one.id, one.flow, one.detail) for one in refusals[:REFUSALS_MAX]]
-        show(table((refused, "flow", "reason"), refused_rows, folded=("reason",)))
+        columns = (refused, "flow", "reason") if len(reasons) > 1 else (refused, "flow")
+        refused_rows = _refused_rows(backend, refusals, reasons)
+        show(table(columns, [row[: len(columns)] for row in refused_rows], folded=("reason",)))
 
 
-def _reasons(backend: Backend, refusals: list[BulkRefusal]) -> str:
+def _refused_rows(
+    backend: Backend, refusals: list[BulkRefusal], reasons: Counter[str]
+) -> list[tuple[str, str, str]]:
+    """Id, flow and reason of the first refusals by reason; a reason is in its first row only."""
+    order = [reason for reason, _ in reasons.most_common()]
+    explained = [(_reason(backend, one), one) for one in refusals]
+    explained.sort(key=lambda pair: order.index(pair[0]))
+    seen: set[str] = set()
+    rows = []
+    for reason, one in explained[:REFUSALS_MAX]:
+        rows.append((one.id, one.flow, "" if reason in seen else reason))
+        seen.add(reason)
+    return rows
+
+
+def _reason(backend: Backend, one: BulkRefusal) -> str:
+    if one.code == "unknown_flow" and (hint := _how_to_get(backend, one.flow)):
+        return hint
+    return one.detail.removeprefix(f"request {one.id}: ")
+
+
+def _most(reasons: Counter[str]) -> str:
     """Why requests were refused, the most frequent reason first."""
-    texts: Counter[str] = Counter()
-    for one in refusals:
-        text = one.detail.removeprefix(f"request {one.id}: ")
-        if one.code == "unknown_flow" and (hint := _how_to_get(backend, one.flow)):
-            text = hint
-        texts[text] += 1
-    most = texts.most_common(REASONS_MAX)
-    if len(texts) == 1:
+    most = reasons.most_common(REASONS_MAX)
+    if len(reasons) == 1:
         return most[0][0]
     named = [f"{text} ({count})" for text, count in most]
-    return ", ".join(named + ["and other reasons"] * (len(texts) > REASONS_MAX))
+    return ", ".join(named + ["and other reasons"] * (len(reasons) > REASONS_MAX))
 
 
 def _how_to_get(backend: Backend, flow: str) -> str:

@@ -163,6 +163,15 @@ async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]], name: str) -> li
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def all_ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Wait until every task has ended, whatever with; also if the caller is cancelled meanwhile."""
+    waited = list(tasks)
+    try:
+        await asyncio.wait(waited)
+    finally:
+        await asyncio.wait(waited)
+
+
 #: How many new objects start a garbage collection. An engine makes many short-lived objects and
 #: hardly any cycles; with Python's default of 700 a quarter of the time goes into collections. The
 #: number exceeds the objects of some thousand running requests: payments have about fifty each, and

@@ -11,6 +11,7 @@ from gesta.runtime.redaction import without_credentials
 from gesta.tenants.config import (
     BULK_ENDED,
     BULK_STARTED,
+    BULK_STOPPED,
     DELETED,
     ERASED,
     HANDLER_FORGOTTEN,
@@ -37,6 +38,7 @@ WORDS = {
     HANDLER_FORGOTTEN: "handler_forgotten",
     BULK_STARTED: "bulk_started",
     BULK_ENDED: "bulk_finished",
+    BULK_STOPPED: "bulk_stopped",
 }
 #: The fields of an event that are shown as they are.
 _COUNTS = frozenset({"matched", "run", "done", "refused"})
@@ -141,7 +143,7 @@ def _about(type_name: str, fields: dict[str, Any]) -> str:
         return " ".join(f"{name}:{value}" for name, value in parts.items() if value) or "everything"
     if type_name in (SUPPRESSED, UNSUPPRESSED):
         return f"{fields.get('flow')}/{fields.get('id')}"
-    if type_name in (BULK_STARTED, BULK_ENDED):
+    if type_name in (BULK_STARTED, BULK_ENDED, BULK_STOPPED):
         return str(fields.get("action"))
     if type_name == HANDLER_FORGOTTEN:
         return str(fields.get("name"))

@@ -111,14 +111,22 @@ class BulkStarted(msgspec.Struct, frozen=True, rename="camel"):
 class BulkEnded(msgspec.Struct, frozen=True, rename="camel"):
     """A bulk run has decided about every request that it found.
 
-    `run` is the version of its `BulkStarted`. `done` and `refused` are those since it was started
-    or last resumed.
+    `run` is the version of its `BulkStarted`. `done` counts the parts that stopped before, too.
+    `refused` is about the last part: a request that it can still change is decided about again.
     """
 
     run: int
     action: str
     done: int
     refused: int
+
+
+class BulkStopped(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of a bulk run ended early. `done` is how many requests this part changed."""
+
+    run: int
+    action: str
+    done: int
 
 
 ConfigEvent = (
@@ -134,6 +142,7 @@ ConfigEvent = (
     | SubjectErased
     | BulkStarted
     | BulkEnded
+    | BulkStopped
 )
 PUT, DELETED = "config.EntityPut.v1", "config.EntityDeleted.v1"
 KEY_CREATED, KEY_REVOKED = "config.KeyCreated.v1", "config.KeyRevoked.v1"
@@ -141,6 +150,7 @@ SUPPRESSED, UNSUPPRESSED = "config.AddressSuppressed.v1", "config.AddressUnsuppr
 HANDLER_FORGOTTEN = "config.HandlerForgotten.v1"
 ERASED = "config.SubjectErased.v1"
 BULK_STARTED, BULK_ENDED = "config.BulkStarted.v1", "config.BulkEnded.v1"
+BULK_STOPPED = "config.BulkStopped.v1"
 #: Event → the type that it is stored under. The stream is also the audit log of what was done
 #: elsewhere: keys, suppressed addresses, handlers, data subjects, bulk runs.
 TYPES: Mapping[type[ConfigEvent], str] = {
@@ -156,6 +166,7 @@ TYPES: Mapping[type[ConfigEvent], str] = {
     SubjectErased: ERASED,
     BulkStarted: BULK_STARTED,
     BulkEnded: BULK_ENDED,
+    BulkStopped: BULK_STOPPED,
 }
 
 
