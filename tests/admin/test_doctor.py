@@ -14,13 +14,14 @@ from gesta.admin.doctor.collect import examine, examine_request
 from gesta.admin.doctor.explain import RequestFacts, why_not_sent
 from gesta.domain.ids import external_queue_of
 from gesta.domain.state import State
+from gesta.flows.deferrals import SECRET_MISSING
 from gesta.ports.checkpoints import Checkpoint
 from gesta.ports.job_queue import Backlog, Job, QueueStanding
 from gesta.ports.leases import LiveProcess, RoleLease
 from gesta.ports.outbox import OutboxStanding
 from gesta.ports.read_model import Quarantined
 from gesta.ports.stores import Health
-from gesta.tenants.pauses import EVERYTHING, Pause, Scope
+from gesta.tenants.pauses import EVERYTHING, Pause, Refusal, Scope
 from gesta.testing.contracts.samples import phase_of
 from tests.world import FLOW, Note, Provider, engine_of, let_run, pass_time
 
@@ -702,6 +703,26 @@ def test_alerts_that_wait_are_not_called_slow():
     assert line(facts).action == "the handler is slow"
     waiting = msgspec.structs.replace(facts, alerts_error="there is no webhook.endpoint ops")
     assert (line(waiting).level, line(waiting).action) == ("ok", "")
+
+
+def test_held_jobs_refer_to_the_lines_about_what_holds_them():
+    """A request held only by its missing token was sent to `gesta pause --list`."""
+    credential = Scope(None, "default", "slack.account/default")
+    missing = Pause(credential, SECRET_MISSING, NOW, "gesta", Refusal(missing=True))
+    paused = Pause(Scope("a.b"), "", NOW, "ann")
+    backlog = {"a.b": Backlog(held=1)}
+
+    def status(*pauses: Pause) -> str:
+        (queue,) = [
+            one.status
+            for one in diagnose(msgspec.structs.replace(WELL, backlog=backlog, pauses=pauses))
+            if one.about == "queue a.b"
+        ]
+        return queue
+
+    assert status(missing).endswith(", 1 held (see missing below)")
+    assert status(missing, paused).endswith(", 1 held (see missing and paused below)")
+    assert status(msgspec.structs.replace(paused, scope=Scope("c.d"))).endswith(", 1 held")
 
 
 async def test_the_facts_list_other_live_processes_and_not_the_doctor_itself(gesta):

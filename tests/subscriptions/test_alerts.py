@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gesta import Done, Engine, Rejected
-from gesta.admin.doctor.checks import diagnose
+from gesta.admin.doctor.checks import Finding, diagnose
 from gesta.admin.doctor.collect import examine
 from gesta.domain.status_events import ALERTING
 from gesta.errors import BadSettings
@@ -153,6 +153,35 @@ async def test_a_failed_alert_causes_no_alert(gesta):
     alerts = await engine.find(flow=webhook.NAME)
     assert [(view.state.status, view.state.source) for view in alerts] == [("failed", ALERTING)]
     await engine.stop()
+
+
+async def test_doctor_reports_that_the_last_alert_failed(gesta):
+    """It said that alerts go to the endpoint."""
+
+    async def line(tenant: str = "default") -> Finding:
+        facts = await examine(engine.pipeline, tenant)
+        (found,) = [one for one in diagnose(facts) if one.about == "alerts"]
+        return found
+
+    engine = await watched(Provider(Rejected("bad_payload"), Rejected("http_404")))
+    async with stopping(engine):
+        gesta.sandbox.webhook.on("gesta.alert", status=410, times=1)
+        await engine.submit(Note())
+        await gesta.settle()
+        (alert,) = await engine.find(flow=webhook.NAME)
+        await engine.admin.put_config(webhook.ENDPOINT, "ops", ENDPOINT)
+        found, named = await line(), alert.state.id
+        assert found.level == "warn"
+        assert (
+            found.action == f"gesta show {named}; after the cause is fixed: gesta redrive {named}"
+        )
+        assert found.status.startswith(f"go to {TO}; the last one failed")
+        assert found.status.endswith(f"({alert.state.reason})")
+        assert f"redrive {named} --tenant default" in (await line("acme")).action
+        await engine.submit(Note())
+        await gesta.settle()
+        assert len(heard(gesta)) == 1
+        assert await line() == Finding("ok", "alerts", f"go to {TO}")
 
 
 async def test_alerts_cause_no_event_webhooks(gesta):
@@ -430,7 +459,25 @@ async def test_the_alert_about_another_tenant_and_a_grouped_reason_names_what_co
         request = await engine.submit(Note(), tenant="acme")
         await gesta.settle()
     text = gesta.sandbox.webhook.effects[0].text
-    assert f"{request.id} (http_404): gesta dlq show {request.id} --tenant acme" in text
+    assert f"{request.id}: gesta dlq show {request.id} --tenant acme" in text
+
+
+def test_an_alert_names_the_stored_reason_that_dead_letters_are_listed_by():
+    """It named the group, `other`, although all had one reason."""
+
+    def text(*stored: str) -> str:
+        group = Group()
+        for number, one in enumerate(stored):
+            group.add(Occurrence("dead_letter", FLOW, "other", "t", f"r{number}", one, "s"))
+        return group.notice("key").text
+
+    assert text("no_paper", "no_paper").startswith(
+        f"gesta: 2 requests of {FLOW} failed: no_paper. Tenant t. For instance r0: gesta dlq show"
+    )
+    assert text("no_paper", "no_ink").startswith(
+        f"gesta: 2 requests of {FLOW} failed: other. Tenant t. For instance r0 (no_paper): gesta"
+    )
+    assert "failed: other. Tenant t. For instance r0 (two\nlines)" in text("two\nlines")
 
 
 def group_of(count: int) -> Group:

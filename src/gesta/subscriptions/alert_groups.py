@@ -15,6 +15,9 @@ GROUPS_MAX = 1_000
 #: so many of one reason are not all over at once.
 KEPT_MAX = 200
 
+#: A longer reason is a free text and not named in the title.
+TITLE_REASON_MAX = 60
+
 #: Kind → what happened, and what to do.
 SENTENCES: Mapping[str, tuple[str, str]] = {
     "dead_letter": (
@@ -138,14 +141,20 @@ class Group:
         fields = {name: getattr(one, name) for name in ("kind", "flow", "reason", "tenant")}
         data = {**fields, "example": one.example, "count": self.count}
         so, advice = SENTENCES[one.kind]
-        title = so.format(**data)
+        named = one.stored if self._has_one_reason(one.stored) else one.reason
+        title = so.format(**{**data, "reason": named})
         kind, _, code = one.example.partition("/")
         remedy = advice.format(**data, put=put_command(kind, code))
         whose = f" Tenant {one.tenant}." if one.tenant else ""
         option = f" --tenant {one.tenant}" if one.tenant not in ("", "default") else ""
-        exact = f" ({one.stored})" if one.stored not in ("", one.reason) else ""
+        exact = f" ({one.stored})" if one.stored not in ("", named) else ""
         text = f"gesta: {title}.{whose} For instance {one.example}{exact}: {remedy}{option}"
         return Notice(key, title, text, data)
+
+    def _has_one_reason(self, stored: str) -> bool:
+        """Whether all occurrences have this stored reason, and it is fit for a title."""
+        is_short = 0 < len(stored) <= TITLE_REASON_MAX and stored.isprintable()
+        return is_short and not self._more and all(one.stored == stored for one in self.kept)
 
 
 #: Groups that wait to be sent.

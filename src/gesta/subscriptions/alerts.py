@@ -72,9 +72,9 @@ class Alerts:
         config: ConfigCache,
         process: Process,
     ) -> None:
-        self.to, self._tenant, self._process = destination.to, destination.tenant, process
+        self.to, self.tenant, self._process = destination.to, destination.tenant, process
         flow, _, self._destination = destination.to.partition(":")
-        self._flow, self._flow_name = flows.get(flow), flow
+        self._flow, self.flow_name = flows.get(flow), flow
         self._flows, self._intake, self._config = flows, intake, config
         self._runtime, self._telemetry = process.runtime, process.telemetry
         self._sent: dict[Name, int] = {}
@@ -92,23 +92,23 @@ class Alerts:
         """Why this process sends no alerts, whatever tenants have stored; empty: it does."""
         able = f"flows that can: {', '.join(carriers(self._flows)) or 'none'}"
         if self._flow is None:
-            return f"this process has no flow {self._flow_name}; {able}"
-        return f"{self._flow_name} cannot carry alerts; {able}" if not self.is_possible else ""
+            return f"this process has no flow {self.flow_name}; {able}"
+        return f"{self.flow_name} cannot carry alerts; {able}" if not self.is_possible else ""
 
     @property
     def remedy(self) -> str:
         """What to change in the program or its settings, so that alerts become possible."""
         if self.is_possible:
             return ""
-        add = "" if self._flow is not None else how_to_add(self._flow_name).removeprefix("; ")
+        add = "" if self._flow is not None else how_to_add(self.flow_name).removeprefix("; ")
         return add or "set alerts_to to a flow that can"
 
     async def error(self) -> str:
         """Why alerts cannot be sent; empty: they can."""
         if self.impossible or self._flow is None or self._flow.notices is None:
             return self.impossible
-        await self._config.refresh(self._tenant)
-        return self._flow.notices.error(self._destination, self._config.of(self._tenant))
+        await self._config.refresh(self.tenant)
+        return self._flow.notices.error(self._destination, self._config.of(self.tenant))
 
     def window(self) -> int:
         return self._runtime.now_ms() // WINDOW_MS
@@ -163,7 +163,7 @@ class Alerts:
             self._telemetry.store_failed("alerts", error)
             return False
         except GestaError as error:
-            self._telemetry.alert_failed(self._flow_name, name[2], error)
+            self._telemetry.alert_failed(self.flow_name, name[2], error)
             self._sent[name] = window
             return True
 
@@ -174,7 +174,7 @@ class Alerts:
         reason = await self.error()
         named = self._flow.credential
         pause = self._config.pauses.covering(
-            self._tenant, self._flow_name, lambda: None if named is None else named(payload)
+            self.tenant, self.flow_name, lambda: None if named is None else named(payload)
         )
         if pause is not None:
             reason = reason or pause.held_by.sentence
@@ -184,7 +184,7 @@ class Alerts:
         return bool(reason)
 
     async def _submit(self, payload: Payload, key: str, name: Name, window: int) -> bool:
-        options = Options(key, self._tenant, ttl=TTL, source=ALERTING)
+        options = Options(key, self.tenant, ttl=TTL, source=ALERTING)
         try:
             await self._intake.submit(payload, options)
         except Conflict:

@@ -19,6 +19,7 @@ from gesta.admin.wording import (
     ago,
     count_of,
     moment,
+    options,
     owner_name,
     process_name,
     size,
@@ -34,6 +35,7 @@ from gesta.domain.ids import (
     job_id,
     own_job_id,
 )
+from gesta.domain.state import State
 from gesta.domain.stream_names import checkpoint_of
 from gesta.flows.deferrals import SECRET_MISSING
 from gesta.maintenance.queue_alarms import UNSERVED_MS, Standing, inbound_standings
@@ -125,6 +127,8 @@ class Facts(msgspec.Struct, frozen=True):
     alerts_error: str = ""
     #: What to change in the program or its settings; empty: store what is missing.
     alerts_remedy: str = ""
+    #: The newest alert that failed or expired; None: later ones were sent.
+    failed_alert: State | None = None
     #: Code of a `webhook.subscription` → why it sends nothing; empty: it works.
     event_webhooks: Mapping[str, str] = {}
     #: The flows that this program declares.
@@ -393,7 +397,8 @@ def _queue(facts: Facts) -> Iterator[Finding]:
             level = "bad" if age > UNSERVED_MS else "warn"
             advice = no_worker_executes(flow, facts.place, is_declared=flow in facts.declared)
         later = jobs.waiting + facts.later.get(flow, 0)
-        yield Finding(level, f"queue {flow}", _counts(jobs, later, age, facts.place), advice)
+        pauses = [one for one in facts.pauses if one.scope.flow in (None, flow)]
+        yield Finding(level, f"queue {flow}", _counts(jobs, later, age, pauses), advice)
 
 
 _ALARMS: Mapping[str, tuple[str, str]] = {
@@ -412,40 +417,43 @@ def _alarms(facts: Facts) -> Iterator[Finding]:
             yield Finding("warn", f"alarm {one.flow}", text, action.format(dlq=dlq))
 
 
-def _counts(jobs: Backlog, later: int, age_ms: int, place: Target) -> str:
-    """`later`: requests that are due later, with or without a job."""
+def _counts(jobs: Backlog, later: int, age_ms: int, pauses: Sequence[Pause]) -> str:
+    """`later`: requests that are due later, with or without a job. `pauses` may hold them."""
     parts = [f"{jobs.ready} ready, {later} later, {jobs.at_work} running"]
     if jobs.abandoned:
         parts.append(f"{jobs.abandoned} left by a worker that died")
     if jobs.held:
-        parts.append(
-            f"{jobs.held} held by a pause, a credential or missing config"
-            f" (see {place.command('pause --list')})"
-        )
+        below = " and ".join(sorted({_kind_of(one) for one in pauses}))
+        parts.append(f"{jobs.held} held" + (f" (see {below} below)" if below else ""))
     return ", ".join(parts) + (
         f"; the oldest has been ready for {span(age_ms)}" if jobs.ready else ""
     )
+
+
+def _kind_of(pause: Pause) -> str:
+    if pause.refusal is None:
+        return "paused"
+    is_missing = pause.refusal.missing or pause.reason.startswith(SECRET_MISSING)
+    return "missing" if is_missing else "refused"
 
 
 def _pauses(facts: Facts) -> Iterator[Finding]:
     for one in facts.pauses:
         reason = f": {one.reason}" if one.reason else ""
         lasted = span(facts.now_ms - one.since_ms)
-        about, status = "paused", f"{hold_words(str(one.scope))}, for {lasted}{reason}"
+        about, status = _kind_of(one), f"{hold_words(str(one.scope))}, for {lasted}{reason}"
         advice = f"to resume: {how_to_resume(one.scope, facts.place)}"
         named = f"{one.scope.credential} of tenant {one.scope.tenant}"
         if one.kind == "config":
-            about = "missing"
             status = f"{named} is not stored; requests have waited for it for {lasted}"
             advice = f"store it: {how_to_put(one.scope, facts.place)}"
-        elif one.refusal is not None and one.reason.startswith(SECRET_MISSING):
-            about, status = "missing", f"{named} has had no secret for {lasted}{reason}"
+        elif about == "missing":
+            status = f"{named} has had no secret for {lasted}{reason}"
             advice = (
                 "set the variable and restart the program, or store the secret:"
                 f" {how_to_put(one.scope, facts.place)}"
             )
-        elif one.refusal is not None:
-            about = "refused"
+        elif about == "refused":
             status = f"the provider has refused {named} for {lasted}{reason}"
             advice = how_to_change(one.scope, facts.place)
         yield Finding("warn", about, status, advice)
@@ -560,6 +568,8 @@ def _notifications(facts: Facts) -> Iterator[Finding]:
             f"cannot be sent to {facts.alerts_to}: {facts.alerts_error}",
             facts.alerts_remedy or f"store it with {facts.place.command('config put')}",
         )
+    elif facts.failed_alert is not None:
+        yield _failed_alert(facts, facts.failed_alert)
     elif facts.alerts_to:
         yield Finding("ok", "alerts", f"go to {facts.alerts_to}")
     for code, error in sorted(facts.event_webhooks.items()):
@@ -572,6 +582,22 @@ def _notifications(facts: Facts) -> Iterator[Finding]:
                 f" {facts.place.command('config put webhook.endpoint CODE url=…')}; or delete it:"
                 f" {facts.place.command(f'config delete webhook.subscription {code}')}",
             )
+
+
+def _failed_alert(facts: Facts, alert: State) -> Finding:
+    show, redrive = (
+        facts.place.command(f"{words} {alert.id}")
+        if alert.tenant == facts.tenant
+        else facts.place.process(f"{words} {alert.id}{options(tenant=alert.tenant)}")
+        for words in ("show", "redrive")
+    )
+    return Finding(
+        "warn",
+        "alerts",
+        f"go to {facts.alerts_to}; the last one {alert.status} {ago(alert.updated_at, facts.now_ms)}"
+        + (f" ({alert.reason})" if alert.reason else ""),
+        f"{show}; after the cause is fixed: {redrive}",
+    )
 
 
 def suspicious_fields(standing: QueueStanding) -> list[str]:

@@ -9,7 +9,9 @@ from gesta.admin.doctor.checks import Facts, suspicious_fields
 from gesta.admin.doctor.explain import RequestFacts
 from gesta.admin.wording import HERE, Target
 from gesta.domain.codec import decode_meta
+from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
+from gesta.domain.status_events import ALERTING
 from gesta.engine.pipeline import Pipeline
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.maintenance.queue_alarms import standings
@@ -77,6 +79,7 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         alerts_to="" if pipeline.alerts is None else scrub(pipeline.alerts.to),
         alerts_error="" if pipeline.alerts is None else await pipeline.alerts.error(),
         alerts_remedy="" if pipeline.alerts is None else pipeline.alerts.remedy,
+        failed_alert=await _failed_alert(pipeline),
         event_webhooks={one.code: one.error for one in await _listening(pipeline, tenant)},
         declared=frozenset(pipeline.flows),
         tenant=tenant,
@@ -89,6 +92,23 @@ async def examine(pipeline: Pipeline, tenant: str, place: Target = HERE) -> Fact
         moved_jobs={} if stores.job_counts is None else await stores.job_counts.moved(),
         boundary=await _boundary(pipeline),
     )
+
+
+async def _failed_alert(pipeline: Pipeline) -> State | None:
+    """The newest alert that failed or expired, if none was sent after it."""
+    alerts, views = pipeline.alerts, pipeline.environment.stores.read_model
+    if alerts is None:
+        return None
+    found = [
+        view.state
+        for status in ("failed", "expired", *lifecycle_of(alerts.flow_name).success)
+        for view in await views.find(
+            Filter(alerts.tenant, alerts.flow_name, status=status, limit=LIMIT)
+        )
+        if view.state.source == ALERTING and not view.state.purged
+    ]
+    last = max(found, key=lambda state: (state.updated_at, state.id), default=None)
+    return last if last is not None and last.status in ("failed", "expired") else None
 
 
 async def _later(pipeline: Pipeline, now_ms: int) -> Counter[str]:
