@@ -4,6 +4,8 @@ import pytest
 
 from tests.cli.shop import APP
 
+PROGRAM = ("--app", APP)
+
 #: A server does not warn that no projector is running.
 ON_THE_STORE_ONLY = {
     "test_one_is_redriven_by_its_id",
@@ -62,6 +64,35 @@ def test_filters_choose_among_all_and_the_run_is_named(cli, shop):
     assert "if it is stopped, continue it with: gesta dlq purge --resume" in run.err
     number = run.err.partition("dlq purge --resume ")[2].split()[0]
     assert "start a new run" in cli("dlq", "purge", "--resume", number, "--app", APP).err
+
+
+def test_a_reason_that_no_dead_letter_has_is_answered_with_those_that_are_there(cli, shop):
+    """The alert said `other`; the list and the redrive answered only that there is nothing."""
+    shop("rejected")
+    shop("rejected")
+    there = "there are: bad_address of shop.note (2)"
+    listed = cli("dlq", "list", "--reason", "bad_adress", "--app", APP)
+    assert (listed.code, listed.err) == (0, f"no dead letters that match; {there}\n")
+    grouped = cli("dlq", "list", "--reason", "other", "--flow", "shop.note", "--app", APP)
+    assert f"{there}; alerts and metrics call the reasons of your own flows `other`" in grouped.err
+    for verb in ("redrive", "purge"):
+        many = cli("dlq", verb, "--reason", "bad_adress", "--dry-run", "--app", APP)
+        assert there in many.err
+    assert there in cli("redrive", "--reason", "bad_adress", "--dry-run", "--app", APP).err
+    requests = cli("list", "--reason", "bad_adress", "--app", APP)
+    assert requests.err == f"no such requests; {there}\n"
+    # Where the reason is there, another filter is the cause.
+    other = cli(
+        "dlq", "redrive", "--reason", "bad_address", "--target", "C1", "--dry-run", *PROGRAM
+    )
+    assert "there are" not in other.err
+
+
+def test_a_flow_without_dead_letters_is_answered_with_those_that_have_some(cli, shop):
+    shop("rejected")
+    listed = cli("dlq", "list", "--flow", "shop.nope", "--app", APP)
+    assert "no dead letters that match; there are: bad_address of shop.note (1)" in listed.err
+    assert cli("dlq", "list", "--flow", "shop.note", "--app", APP).err == ""
 
 
 def test_dead_letters_are_chosen_by_the_time_they_were_created(cli, shop):

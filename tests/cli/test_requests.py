@@ -50,8 +50,11 @@ def test_the_same_key_is_a_duplicate_and_with_other_content_a_conflict(cli):
 def test_submit_waits_no_longer_than_the_limit_when_no_worker_runs(cli):
     answer = cli("submit", "shop.note", "{}", "--app", APP, "--wait", "0.05s")
     assert answer.code == 5
-    assert "has no outcome after 0.05 s" in answer.err
-    assert f"start `gesta serve --app {APP}`" in answer.err
+    # The cause was in a line of its own, and the error said that no attempt has ended.
+    assert (
+        "has no outcome after 0.05 s: no projector is running on this store; start `gesta serve"
+        f" --app {APP}`. gesta continues" in answer.err
+    )
     assert answer.out.strip() in answer.err
 
 
@@ -166,7 +169,7 @@ def test_list_takes_the_filters_of_redrive(cli, shop):
         assert [one["id"] for one in cli("list", *fits, "--json").items] == [rejected]
     assert len(cli("list", "--since", "1h", "--json").items) == 2
     for none in (
-        ("--reason", "other"),
+        ("--reason", "other", "--status", "completed"),
         ("--until", "1h"),
         ("--since", "2100-01-01T00:00:00Z"),
         ("--test",),
@@ -240,6 +243,14 @@ def test_tenants_are_separate(cli, shop):
     request_id = shop("done")
     assert cli("list", "--tenant", "other", "--json").json == {"items": [], "next": None}
     assert cli("show", request_id, "--tenant", "other").code == 3
+
+
+def test_retry_is_only_advised_where_it_changes_something(cli):
+    """It was advised for a request that is due already, and then refused."""
+    due = cli("submit", "shop.note", "{}", "--app", APP).out.strip()
+    assert "gesta retry" not in cli("show", due, "--app", APP).err
+    later = cli("submit", "shop.note", "{}", "--deliver-at", "1h", "--app", APP).out.strip()
+    assert f"at once: gesta retry {later}" in cli("show", later, "--app", APP).err
 
 
 def test_a_waiting_request_is_retried_now(cli, shop):

@@ -52,7 +52,8 @@ async def test_metrics_take_the_scope_operate_and_a_key_of_the_processs_own_tena
     keyless = await api_here.call("GET", "/metrics")
     assert keyless.status == 401
     assert "--scope operate" in keyless.body["detail"]
-    assert "--health-port" in keyless.body["detail"]
+    # Not `gesta serve`: a mounted API has a worker beside it, with the same --app.
+    assert "`gesta worker --health-port 8080`, with --app MODULE:NAME" in keyless.body["detail"]
     assert (await api_here.call("GET", "/metrics", key=await api_here.key("read"))).status == 403
     theirs = await api_here.call("GET", "/metrics", key=await api_here.key(tenant="acme"))
     assert (theirs.status, theirs.body["code"]) == (403, "not_your_process")

@@ -51,6 +51,30 @@ async def test_dead_letters_are_listed_in_pages_and_shown(api):
         )
 
 
+async def test_an_empty_list_says_which_reasons_there_are(api):
+    """The group of an alert, a typo or a flow without dead letters gave an empty list."""
+    key = await api.key("read")
+    for _ in range(2):
+        await ended(api, "refuse")
+    others = [{"flow": "shop.note", "reason": "said_no", "count": 2}]
+    for path in (
+        "/v1/dead-letters?reason=other",
+        "/v1/dead-letters?flow=shop.nope",
+        "/v1/requests?reason=other&status=failed",
+    ):
+        body = (await api.call("GET", path, key=key)).body
+        assert body == {"items": [], "next": None, "others": others}, path
+    for path in (
+        "/v1/dead-letters?reason=said_no",
+        "/v1/requests?reason=other&status=completed",
+        "/v1/requests?status=unknown",
+    ):
+        assert "others" not in (await api.call("GET", path, key=key)).body, path
+    assert (await api.call("GET", "/v1/dead-letters?reason=x", key=await api.key(tenant="b"))).body[
+        "items"
+    ] == []
+
+
 async def test_one_is_redriven_and_one_is_removed(api):
     key = await api.key("read", "operate")
     first, second = await ended(api, "refuse"), await ended(api, "refuse")

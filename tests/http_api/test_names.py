@@ -208,6 +208,8 @@ FIELDS: dict[Any, str] = {
     work.Recorded: "flow id status attemptCount reason nextAttemptAt",
     problem.ProblemRepresentation: "type title status code detail errors requestId flows now",
     structs.ListOf: "items next",
+    structs.ListOfReasons: "items next others",
+    structs.OtherReason: "flow reason count",
 }
 
 STATUSES = {
@@ -271,7 +273,7 @@ def test_every_answer_has_its_fields(kind):
 def test_every_list_is_items_and_next():
     lists = [route.answer for route in ROUTES if "items" in _names(route.answer or requests.Submit)]
     assert len(lists) == 17
-    assert {_names(one) for one in lists} == {"items next"}
+    assert {_names(one) for one in lists} == {"items next", "items next others"}
 
 
 def test_problems_have_standard_titles():

@@ -1,12 +1,15 @@
 """What operators see of requests: one by its id or key, dead letters, unknown outcomes."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from gesta.admin.representations import payload_representation, request_representation
 from gesta.api_types.decisions import DeadLetter
+from gesta.api_types.requests import RequestRepresentation
+from gesta.api_types.structs import OtherReason
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.event_message import encode_dead_letter
 from gesta.domain.ids import FLOW, REQUEST_ID
@@ -16,7 +19,7 @@ from gesta.errors import NotFound
 from gesta.intake.inbound.dead_letters import dead_letter_of
 from gesta.ports.read_model import Filter, View
 from gesta.requests.dead_letters import failure_of, has_reason
-from gesta.requests.pages import Page, page_of
+from gesta.requests.pages import READ_AT_ONCE, Page, page_of
 from gesta.tenants.pauses import Pause
 
 
@@ -39,6 +42,20 @@ class Narrow(msgspec.Struct, frozen=True):
             and (self.until_ms is None or state.created_at < self.until_ms)
             and (state.test or not self.test)
         )
+
+
+#: The reasons that are named where a caller asks for one that is not there.
+OTHERS_MAX = 5
+
+
+def reasons_of(found: Iterable[State | RequestRepresentation]) -> list[OtherReason]:
+    """The most frequent reasons of these requests."""
+    counted = Counter((one.flow, one.reason) for one in found if one.reason)
+    return [
+        OtherReason(flow, reason, count)
+        for (flow, reason), count in counted.most_common(OTHERS_MAX)
+        if reason
+    ]
 
 
 class RequestQueries:
@@ -140,6 +157,16 @@ class RequestQueries:
         return await page_of(
             self._find_readable, Filter(tenant, flow, "failed", before_id, limit), pick
         )
+
+    async def dead_letter_reasons(
+        self, tenant: str = "default", flow: str | None = None
+    ) -> list[OtherReason]:
+        """The reasons of the newest dead letters of a flow; of all flows if it has none."""
+        for one in dict.fromkeys((flow, None)):
+            page = await self.dead_letter_page(tenant, one, limit=READ_AT_ONCE)
+            if page.items:
+                return reasons_of(page.items)
+        return []
 
     async def request_page(
         self, find: Callable[[Filter], Awaitable[list[View]]], chosen: Filter, narrow: Narrow

@@ -23,5 +23,21 @@ class ListOf(Representation, Generic[T], frozen=True, kw_only=True):
     next: str | None = None
 
 
+class OtherReason(Representation, frozen=True):
+    """How many requests of a flow have a reason; the newest ones are counted."""
+
+    flow: str
+    reason: str
+    count: int
+
+
+class ListOfReasons(ListOf[T], Generic[T], frozen=True, kw_only=True):
+    """A list that can be narrowed to a reason. Where it is empty, `others` has the most frequent
+    reasons that are there instead.
+    """
+
+    others: list[OtherReason] | msgspec.UnsetType = msgspec.UNSET
+
+
 class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A request body or the parameters of a query. Unknown fields are refused."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode
 
 from gesta.api_types.requests import Whole
-from gesta.api_types.structs import PAGE_MAX, ListOf
+from gesta.api_types.structs import PAGE_MAX, ListOf, ListOfReasons
 from gesta.cli.output import tell
 from gesta.client import Client
 from gesta.client.clock import SystemClock
@@ -187,14 +187,28 @@ class Backend:
             if cursor is None or len(items) >= limit:
                 return items, cursor
 
-    async def warn_if_idle(self) -> None:
-        """Warn if the request will wait because no process works on the store. Not needed if a
-        server executes the command.
+    async def others(self, *parts: str, query: Json) -> str:
+        """The reasons that are there, for a list that is empty because no request has the one in
+        the query. Empty: it is empty for another cause.
         """
-        if self._open_store is not None:
-            engine = await self._open_store()
-            if not await engine.admin.is_worked_on():
-                tell(_start_a_server(self.call.place), "yellow")
+        answer = ListOfReasons[Any]
+        found = await self.client.read(*parts, answer=answer, query={**query, "limit": 1})
+        named = [f"{one.reason} of {one.flow} ({one.count})" for one in found.others or ()]
+        is_group = bool(named) and query.get("reason") == "other"
+        group = "; alerts and metrics call the reasons of your own flows `other`" * is_group
+        return f"; there are: {', '.join(named)}{group}" if named else ""
+
+    async def idle(self) -> str:
+        """Why a request will wait: no process works on the store. Empty if one does, or if a server
+        executes the command.
+        """
+        if self._open_store is None or await (await self._open_store()).admin.is_worked_on():
+            return ""
+        return _start_a_server(self.call.place)
+
+    async def warn_if_idle(self) -> None:
+        if idle := await self.idle():
+            tell(idle, "yellow")
 
     async def warn_of_lag(self) -> None:
         """Warn if the views, which a list shows, lag behind and will not catch up."""

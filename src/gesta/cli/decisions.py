@@ -328,6 +328,8 @@ async def decide_about_many(
         )
     else:
         _print_run(backend, followed, choice)
+        if not last.matched and choice.resume is None:
+            await _tell_others(backend, choice, action)
     if last.refused:
         raise typer.Exit(FAILED)
     if action not in ("cancel", "purge") and last.done:
@@ -365,6 +367,19 @@ async def _follow(
         tell(f"stopped: {DID[first.action]} at least {done} of {matched}; to continue: {resume}")
         raise
     return followed
+
+
+async def _tell_others(backend: Backend, choice: Choosing, action: BulkAction) -> None:
+    """The reasons that are there, if no request has the one that was asked for."""
+    from gesta.admin.bulk import STATUSES
+
+    chosen, is_letter = choice.conditions, "dead_letters" in choice.conditions
+    query = {name: chosen.get(name) for name in ("flow", "reason")}
+    if not is_letter:
+        query["status"] = chosen.get("status") or STATUSES[action][0]
+    others = await backend.others("dead-letters" if is_letter else "requests", query=query)
+    if others:
+        tell(others.removeprefix("; "))
 
 
 def _print_run(backend: Backend, followed: Followed, choice: Choosing) -> None:

@@ -103,19 +103,23 @@ async def list_letters(
 
     async with call.backend() as backend:
         await backend.warn_of_lag()
+        query = {"flow": flow, "reason": reason}
         letters, following = await backend.page(
             "dead-letters",
             answer=ListOf[DeadLetter],
-            query={"flow": flow, "reason": reason},
+            query=query,
             limit=limit,
             cursor=cursor,
         )
+        nothing = "no dead letters"
+        if not letters and any(query.values()):
+            nothing += f" that match{await backend.others('dead-letters', query=query)}"
         print_items(
             letters,
             ("id", "flow", "failed (UTC)", "key", "why"),
             _row,
             folded=("key", "why"),
-            nothing="no dead letters",
+            nothing=nothing,
             next_=following,
             as_json=as_json,
         )

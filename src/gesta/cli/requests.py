@@ -152,7 +152,7 @@ async def _end(
             ended = await backend.client.wait(request.id, wait.total_seconds(), flow=request.flow)
             outcome = outcome_of(state_of(ended))
         except OutcomeTimeout as error:
-            late = error
+            late = await _explained(backend, request, wait, error)
     if as_json:
         printed = None if outcome is None else msgspec.to_builtins(outcome)
         print_json(
@@ -168,10 +168,21 @@ async def _end(
     elif outcome is not None:
         tell(str(outcome), "green" if isinstance(outcome, Done) else "red")
     if late is not None:
-        await backend.warn_if_idle()
         raise late
     if outcome is not None and not isinstance(outcome, Done):
         raise typer.Exit(FAILED)
+
+
+async def _explained(
+    backend: Backend, request: Submitted, wait: timedelta, late: OutcomeTimeout
+) -> OutcomeTimeout:
+    """The error, which names as the cause that no process works on the store, if that is it."""
+    if idle := await backend.idle():
+        shown = await backend.client.get(request.id, flow=request.flow)
+        if not shown.reason and shown.held_by is None:
+            return OutcomeTimeout(request.id, shown, wait.total_seconds(), cause=idle)
+        tell(idle, "yellow")
+    return late
 
 
 @dataclass(frozen=True)
@@ -266,8 +277,10 @@ async def list_requests(
             show(
                 table(("id", "flow", "status", "age", "key", "note"), rows, folded=("key", "note"))
             )
+        elif any(query.values()):
+            tell(f"no such requests{await backend.others('requests', query=query)}")
         else:
-            tell("no such requests" if any(query.values()) else "no requests")
+            tell("no requests")
         if following is not None:
             tell(f"{len(rows)} shown; more with --limit or --cursor {following}")
 

@@ -53,7 +53,7 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
             _history(state, history),
         ]
         print_tables(*tables, *([_attempts(attempts)] if attempts else []))
-        hint = _next_step(state, request.payload, call.place)
+        hint = _next_step(state, request.payload, call.place, backend.now_ms())
         if hint:
             tell(hint)
         if state.wants is not None:
@@ -140,8 +140,8 @@ def _attempts(attempts: list[AttemptRepresentation]) -> Table:
     )
 
 
-def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> str:
-    """What a person can do about a request that waits for a person."""
+def _next_step(state: State, payload: dict[str, Any] | None, place: Target, now_ms: int) -> str:
+    """What a person can do about a request that has failed or waits."""
     from gesta.admin.representations import ERASED
 
     if state.status == "unknown" and state.due_at is None:
@@ -158,7 +158,7 @@ def _next_step(state: State, payload: dict[str, Any] | None, place: Target) -> s
     if state.status == "queued" and ERASED in msgspec.json.encode(payload):
         # It would fail immediately; `gesta doctor ID` gives the exact reason.
         return f"why it waits: {place.command(f'doctor {state.id}')}"
-    if state.status in ("queued", "unknown") and state.due_at is not None:
+    if state.status in ("queued", "unknown") and (state.due_at or 0) > now_ms:
         return f"at once: {place.command(f'retry {state.id}')}"
     return ""
 

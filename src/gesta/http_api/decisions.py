@@ -11,7 +11,7 @@ import msgspec
 from gesta.admin.representations import request_representation
 from gesta.api_types.decisions import DeadLetter, UnknownOutcome
 from gesta.api_types.requests import Decided, FlowName, TtlSeconds
-from gesta.api_types.structs import Asked, ListOf
+from gesta.api_types.structs import Asked, ListOf, ListOfReasons, OtherReason
 from gesta.domain.durations import iso
 from gesta.domain.lifecycles import Status
 from gesta.domain.money import Money
@@ -103,7 +103,10 @@ class Choice(Paging, frozen=True):
 
 
 async def list_dead_letters(call: Call) -> Answer:
-    """Requests that failed permanently, newest first."""
+    """Requests that failed permanently, newest first.
+
+    If there are none of this flow or reason, `others` says which flows and reasons there are.
+    """
     asked: Choice = call.query
     page = await call.engine.admin.dead_letter_page(
         call.tenant,
@@ -112,7 +115,10 @@ async def list_dead_letters(call: Call) -> Answer:
         before_id=before_id(asked),
         limit=asked.limit,
     )
-    return Answer(ListOf(items=page.items, next=page.next))
+    others: list[OtherReason] | msgspec.UnsetType = msgspec.UNSET
+    if not page.items and asked.cursor is None and (asked.flow or asked.reason):
+        others = await call.engine.admin.dead_letter_reasons(call.tenant, asked.flow)
+    return Answer(ListOfReasons(items=page.items, next=page.next, others=others or msgspec.UNSET))
 
 
 async def get_dead_letter(call: Call) -> Answer:
@@ -214,7 +220,7 @@ ROUTES = [
         "List dead letters",
         "dead letters",
         query=Choice,
-        answer=ListOf[DeadLetter],
+        answer=ListOfReasons[DeadLetter],
     ),
     Route(
         "GET",

@@ -118,7 +118,8 @@ ROUTES = [
         "process",
         without_key=(
             "it needs the scope operate: `gesta key create --scope operate`. A scrape without"
-            " a key goes to the health port: `gesta serve --health-port 8080`"
+            " a key goes to the health port of a process: `gesta worker --health-port 8080`, with"
+            " --app MODULE:NAME if the flows are those of a program"
         ),
         answer=str,
         gives="text/plain",

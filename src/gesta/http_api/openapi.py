@@ -25,7 +25,7 @@ Schema = dict[str, Any]
 PLACE = "#/components/schemas/"
 _SUFFIX = "Representation"
 #: What msgspec calls `ListOf[KeyRepresentation]`.
-_LIST = re.compile(r"^ListOf_(\w+?)(?:Representation)?_$")
+_LIST = re.compile(r"^ListOf(?:Reasons)?_(\w+?)(?:Representation)?_$")
 _INSIDE = "#/$defs/"
 FLOW_NAME = "FlowName"
 #: Path parameter → its schema. Others are any text without a slash.

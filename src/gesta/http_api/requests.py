@@ -15,7 +15,7 @@ from gesta.admin.representations import (
     event_representation,
     request_representation,
 )
-from gesta.admin.request_queries import Narrow
+from gesta.admin.request_queries import Narrow, reasons_of
 from gesta.api_types.bulk import Moment
 from gesta.api_types.requests import (
     BATCH_MAX,
@@ -30,7 +30,7 @@ from gesta.api_types.requests import (
     SubmitVerdict,
     Whole,
 )
-from gesta.api_types.structs import Asked, ListOf
+from gesta.api_types.structs import PAGE_MAX, Asked, ListOf, ListOfReasons, OtherReason
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.domain.lifecycles import Status
@@ -203,7 +203,8 @@ async def listing(call: Call) -> Answer:
 
     The list may lag by some milliseconds. A search by key, and a request read by its id, never lag.
     With `reason`, `since`, `until`, `held` or `test` a page may be short or empty before the end:
-    the list ends where `next` is null.
+    the list ends where `next` is null. If no request has this `reason`, `others` says which
+    reasons there are.
     """
     asked: Listing = call.query
 
@@ -229,7 +230,15 @@ async def listing(call: Call) -> Answer:
     items = [
         request_representation(view.state, pause) for view, pause in zip(page, pauses, strict=True)
     ]
-    return Answer(ListOf(items=items, next=following))
+    others: list[OtherReason] | msgspec.UnsetType = msgspec.UNSET
+    if not items and asked.cursor is None and asked.reason is not None:
+        wide, narrow = (
+            msgspec.structs.replace(chosen, limit=PAGE_MAX),
+            msgspec.structs.replace(asked.narrow, reason=None),
+        )
+        found = await call.engine.admin.request_page(find, wide, narrow)
+        others = reasons_of(view.state for view in found.items)
+    return Answer(ListOfReasons(items=items, next=following, others=others or msgspec.UNSET))
 
 
 def _ms(moment: datetime | None) -> int | None:
@@ -447,7 +456,7 @@ ROUTES = [
         "List requests",
         "requests",
         query=Listing,
-        answer=ListOf[RequestRepresentation],
+        answer=ListOfReasons[RequestRepresentation],
     ),
     Route(
         "GET",

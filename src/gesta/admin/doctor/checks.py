@@ -591,10 +591,11 @@ def _failed_alert(facts: Facts, alert: State) -> Finding:
         else facts.place.process(f"{words} {alert.id}{options(tenant=alert.tenant)}")
         for words in ("show", "redrive")
     )
+    ended = f"{alert.status} {ago(alert.updated_at, facts.now_ms)}"
     return Finding(
         "warn",
         "alerts",
-        f"go to {facts.alerts_to}; the last one {alert.status} {ago(alert.updated_at, facts.now_ms)}"
+        f"go to {facts.alerts_to}; the last one {ended}"
         + (f" ({alert.reason})" if alert.reason else ""),
         f"{show}; after the cause is fixed: {redrive}",
     )
