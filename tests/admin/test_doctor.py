@@ -624,7 +624,15 @@ def test_no_sentence_claims_that_nothing_runs_while_a_process_is_live():
 
 def test_a_pause_that_would_hold_a_request_is_named_although_no_process_runs():
     """A process that is started next holds it again."""
-    facts = RequestFacts(STATE, NOW, is_projected=False, job=None, is_swept=False, pause=PAUSE)
+    facts = RequestFacts(
+        STATE,
+        NOW,
+        is_projected=False,
+        job=None,
+        is_swept=False,
+        pause=PAUSE,
+        is_external=False,
+    )
     text = why_not_sent(facts)
     assert text.startswith(f"no process runs on this store; start `gesta serve`; flow {FLOW} ")
     assert f"gesta resume --flow {FLOW}" in text

@@ -108,7 +108,7 @@ BODIES = {
     "POST /v1/requests": "flow payload key deliverAt ttlSeconds priority correlationId causationId",
     "POST /v1/requests/batch": "requests",
     "POST /v1/requests/{id}/redrive": "ttlSeconds again",
-    "POST /v1/requests/{id}/resolve": "outcome evidence id",
+    "POST /v1/requests/{id}/resolve": "outcome evidence id amount",
     "POST /v1/transactions/authorize": "payload key flow",
     "POST /v1/requests/{id}/capture": "key amount final",
     "POST /v1/requests/{id}/post": "key amount final",

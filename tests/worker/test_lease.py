@@ -182,9 +182,7 @@ async def test_a_lost_lease_is_lost_once(lease, queue, runtime, cuts):
     assert queue.calls["extend"] <= 4
 
 
-async def test_a_job_whose_release_is_being_repeated_is_leased_to_nobody_for_sure(
-    lease, queue, runtime
-):
+async def test_a_job_whose_release_is_being_repeated_is_not_leased_for_sure(lease, queue, runtime):
     """The repetition may end the lease that the answer speaks of."""
     store_retry = StoreRetry(Process(runtime, Ids(runtime), Telemetry()))
     reconciliation = LeaseReconciliation(queue, lease, store_retry=store_retry, runtime=runtime)
