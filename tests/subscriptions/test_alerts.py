@@ -145,6 +145,17 @@ async def test_two_processes_send_an_alert_once(gesta):
     await engine.stop()
 
 
+async def test_what_a_process_counts_beside_an_alert_of_another_is_in_the_next_alert(gesta):
+    engine = await watched(Provider())
+    async with engine_of(Provider()) as other:
+        for one, crashes in ((engine, 1), (other, 2)):
+            for _ in range(crashes):
+                one.pipeline.telemetry.crashed("projector", RuntimeError("x"))
+        await pass_time(gesta, WINDOW_MS / 1000 + 3, step_seconds=1)
+        assert sorted(heard(gesta)) == [("crashed", "projector", 1), ("crashed", "projector", 2)]
+    await engine.stop()
+
+
 async def test_a_failed_alert_causes_no_alert(gesta):
     engine = await watched(Provider(Rejected("bad_payload")))
     gesta.sandbox.webhook.on("gesta.alert", status=410)

@@ -187,6 +187,14 @@ async def test_a_tenant_cannot_post_events_of_another_tenants_team_or_channel(he
     ]
 
 
+async def test_a_tenant_cannot_use_up_the_event_ids_of_another_one(here: Stage) -> None:
+    await here.set_up("acme", secret="acme-secret")
+    theirs = here.event(f"{KEYWORD} theirs", event_id="Ev0SAME")
+    assert (await here.post(theirs, secret="acme-secret", path=f"{PATH}/acme")).status == 200
+    ours = await here.post(here.event(f"{KEYWORD} ours", event_id="Ev0SAME"))
+    assert ours.body["events"][0]["verdict"] == "accepted"
+
+
 async def test_a_rotated_secret_is_accepted_beside_the_new_one(here: Stage) -> None:
     await here.put("slack.team", TEAM, signing_secret="fresh")
     for secret in ("fresh", SECRET):
