@@ -247,10 +247,10 @@ def test_tenants_are_separate(cli, shop):
 
 def test_retry_is_only_advised_where_it_changes_something(cli):
     """It was advised for a request that is due already, and then refused."""
-    due = cli("submit", "shop.note", "{}", "--app", APP).out.strip()
-    assert "gesta retry" not in cli("show", due, "--app", APP).err
-    later = cli("submit", "shop.note", "{}", "--deliver-at", "1h", "--app", APP).out.strip()
-    assert f"at once: gesta retry {later}" in cli("show", later, "--app", APP).err
+    named = cli("submit", "shop.note", "{}", "--deliver-at", "1h", "--app", APP).out.strip()
+    assert f"at once: gesta retry {named}" in cli("show", named, "--app", APP).err
+    assert cli("retry", named, "--app", APP).code == 0
+    assert "gesta retry" not in cli("show", named, "--app", APP).err
 
 
 def test_a_waiting_request_is_retried_now(cli, shop):

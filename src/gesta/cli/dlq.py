@@ -35,7 +35,12 @@ OfFlow = Annotated[
     str | None, typer.Option("--flow", metavar="FLOW", help="Dead letters of this flow.")
 ]
 OfReason = Annotated[
-    str | None, typer.Option("--reason", metavar="REASON", help="Dead letters with this reason.")
+    str | None,
+    typer.Option(
+        "--reason",
+        metavar="REASON",
+        help="Dead letters with this stored reason; http_4xx is the whole class.",
+    ),
 ]
 
 
