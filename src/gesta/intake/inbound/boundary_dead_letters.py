@@ -118,9 +118,7 @@ class BoundaryDeadLetters:
     async def letters(self, choice: Choice | None = None) -> list[QueueLetter]:
         """The letters that match, oldest first. They are visible to others again afterwards."""
         async with self._reading() as held:
-            found = await self._read(held)
-            chosen = choice or Choice()
-            return [one.letter for one in found if chosen.fits(one.letter)]
+            return [one.letter for one in await self._chosen(held, choice or Choice())]
 
     async def redrive(
         self,
@@ -137,8 +135,7 @@ class BoundaryDeadLetters:
         sends the message again, and the inbox recognises it.
         """
         async with self._reading() as held:
-            found = await self._read(held)
-            chosen = [one for one in found if choice.fits(one.letter)]
+            chosen = await self._chosen(held, choice)
             if not dry_run and chosen:
                 await self._audit("redrive_inbound", choice, len(chosen), actor)
             for number, one in enumerate(chosen, 1):
@@ -160,8 +157,7 @@ class BoundaryDeadLetters:
     ) -> AsyncIterator[Redriven]:
         """Delete letters, readable or not. The entry in the audit log is written first."""
         async with self._reading() as held:
-            found = await self._read(held)
-            chosen = [one for one in found if choice.fits(one.letter)]
+            chosen = await self._chosen(held, choice)
             if not dry_run and chosen:
                 await self._audit("purge_inbound", choice, len(chosen), actor)
             for number, one in enumerate(chosen, 1):
@@ -211,8 +207,8 @@ class BoundaryDeadLetters:
             with suppress(StoreError):
                 await self._queue.hide_dead(list(held), READ_SECONDS)
 
-    async def _read(self, held: set[Delivery]) -> list[_Found]:
-        """Every letter, with the copies of one message together."""
+    async def _chosen(self, held: set[Delivery], choice: Choice) -> list[_Found]:
+        """The letters that match, oldest first, with the copies of one message together."""
         found: dict[str, _Found] = {}
         empty = count = 0
         while empty < EMPTY_ANSWERS and count < LETTERS_MAX:
@@ -224,7 +220,8 @@ class BoundaryDeadLetters:
                 one = self._found(delivery)
                 same = found.get(one.letter.message_id)
                 found[one.letter.message_id] = one if same is None else _merged(same, one)
-        return sorted(found.values(), key=lambda one: one.letter.since)
+        chosen = (one for one in found.values() if choice.fits(one.letter))
+        return sorted(chosen, key=lambda one: one.letter.since)
 
     def _found(self, delivery: Delivery) -> _Found:
         envelope = delivery.envelope
