@@ -170,34 +170,30 @@ class ConfigAdmin(RequestQueries):
             self._pipeline.telemetry.store_failed("config", error)
 
     async def list_config(self, tenant: str = "default") -> list[Entity]:
-        await self._pipeline.config.refresh(tenant)
-        return self._pipeline.config.of(tenant).entities()
+        return (await self._pipeline.config.fresh(tenant)).entities()
 
     async def get_config(self, kind: str, code: str, *, tenant: str = "default") -> Entity:
-        await self._pipeline.config.refresh(tenant)
-        entity = self._pipeline.config.of(tenant).get(kind, code)
+        entity = (await self._pipeline.config.fresh(tenant)).get(kind, code)
         if entity is None:
             raise NotFound("config", f"{kind}/{code}")
         return entity
 
     async def config_version(self, kind: str, code: str, *, tenant: str = "default") -> int:
         """The stored version, also of an unreadable entity; 0: it is not stored."""
-        await self._pipeline.config.refresh(tenant)
-        return self._pipeline.config.of(tenant).version_of(f"{kind}/{code}")
+        return (await self._pipeline.config.fresh(tenant)).version_of(f"{kind}/{code}")
 
     async def event_webhooks(self, tenant: str = "default") -> list[Listening]:
         """The tenant's webhook subscriptions, each with the error that stops it, if any."""
         flow = self._pipeline.flows.get(WEBHOOK)
-        await self._pipeline.config.refresh(tenant)
-        return [] if flow is None else listening_of(self._pipeline.config.of(tenant), flow)
+        config = await self._pipeline.config.fresh(tenant)
+        return [] if flow is None else listening_of(config, flow)
 
     async def template(
         self, code: str, locale: str | None = None, *, tenant: str = "default"
     ) -> Entity:
         """The template that an attempt would use now."""
         self._pipeline.config.kind(TEMPLATE)
-        await self._pipeline.config.refresh(tenant)
-        found = find_template(self._pipeline.config.of(tenant), code, locale)
+        found = find_template(await self._pipeline.config.fresh(tenant), code, locale)
         if found is None:
             raise NotFound("template", code)
         return found

@@ -11,7 +11,6 @@ from gesta.api_types.structs import PAGE_MAX, PRINTABLE, Asked, ListOf
 from gesta.domain.durations import iso
 from gesta.http_api.route import Answer, Call, Route
 from gesta.tenants.api_keys import NAME_LENGTH_MAX
-from gesta.tenants.audit_log import Change
 
 
 class NewKey(Asked, frozen=True):
@@ -77,13 +76,13 @@ async def audit(call: Call) -> Answer:
     found = await call.engine.admin.audit(call.tenant, asked.cursor, asked.limit)
     is_more = len(found) == asked.limit and found[-1].version > 1
     following = str(found[-1].version) if is_more else None
-    return Answer(ListOf(items=[_represent(one) for one in found], next=following))
-
-
-def _represent(one: Change) -> ChangeRepresentation:
-    return ChangeRepresentation(
-        one.version, iso(one.at_ms), one.what, one.about, one.by or None, one.roles, one.details
-    )
+    changes = [
+        ChangeRepresentation(
+            one.version, iso(one.at_ms), one.what, one.about, one.by or None, one.roles, one.details
+        )
+        for one in found
+    ]
+    return Answer(ListOf(items=changes, next=following))
 
 
 ROUTES = [

@@ -132,7 +132,8 @@ class JobReading:
         except BadInput:
             return Refusal(tenant, scrub(refused))
         kept = pointer_to(job.flow, pointer.tenant, pointer.request_id).decode()
-        if self.enriched_until is not None and _day(now_ms) <= self.enriched_until:
+        today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
+        if self.enriched_until is not None and today <= self.enriched_until:
             return msgspec.structs.replace(_named(pointer), data=kept)
         when = "" if self.enriched_until is None else f" since {self.enriched_until.isoformat()}"
         return Refusal(
@@ -169,10 +170,6 @@ def shown_id(job: ForeignJob) -> str:
 
 def _named(pointer: Pointer) -> Reference:
     return Reference(pointer.tenant, pointer.request_id)
-
-
-def _day(now_ms: int) -> date:
-    return datetime.fromtimestamp(now_ms / 1000, UTC).date()
 
 
 def _correlation(given: object) -> str | None:

@@ -69,10 +69,7 @@ class StreamServer:
         # Not a coroutine, so that it runs as soon as the connection exists.
         task = spawn(self._serve(reader, writer), "stream")
         self._serving[task] = writer
-        task.add_done_callback(self._hang_up)
-
-    def _hang_up(self, task: asyncio.Task[None]) -> None:
-        self._serving.pop(task).close()
+        task.add_done_callback(lambda task: self._serving.pop(task).close())
 
 
 LETTER_BYTES_MAX = 2 * 1024 * 1024

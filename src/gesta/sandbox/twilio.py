@@ -88,7 +88,8 @@ class FakeTwilio(Receiver):
         ]
         rest = len(found) > (page + 1) * size
         more = (
-            f"{_path_of(call.names[0])}?{urlencode(call.data | {'Page': page + 1})}"
+            f"/2010-04-01/Accounts/{call.names[0]}/Messages.json"
+            f"?{urlencode(call.data | {'Page': page + 1})}"
             if rest
             else None
         )
@@ -160,10 +161,6 @@ def _resource(effect: Effect) -> dict[str, Any]:
 
 def _moment(effect: Effect) -> datetime:
     return datetime.fromtimestamp(effect.data["at_ms"] / 1000, UTC)
-
-
-def _path_of(account: str) -> str:
-    return f"/2010-04-01/Accounts/{account}/Messages.json"
 
 
 def _credentials(header: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ because its endpoint is missing, it is not submitted: its text would be outdated
 An overload or a full disk refuses alerts as it refuses requests. Readiness and metrics cover that.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -90,7 +90,8 @@ class Alerts:
     @property
     def impossible(self) -> str:
         """Why this process sends no alerts, whatever tenants have stored; empty: it does."""
-        able = f"flows that can: {', '.join(carriers(self._flows)) or 'none'}"
+        carriers = sorted(name for name, flow in self._flows.items() if flow.notices is not None)
+        able = f"flows that can: {', '.join(carriers) or 'none'}"
         if self._flow is None:
             return f"this process has no flow {self.flow_name}; {able}"
         return f"{self.flow_name} cannot carry alerts; {able}" if not self.is_possible else ""
@@ -107,8 +108,7 @@ class Alerts:
         """Why alerts cannot be sent; empty: they can."""
         if self.impossible or self._flow is None or self._flow.notices is None:
             return self.impossible
-        await self._config.refresh(self.tenant)
-        return self._flow.notices.error(self._destination, self._config.of(self.tenant))
+        return self._flow.notices.error(self._destination, await self._config.fresh(self.tenant))
 
     def window(self) -> int:
         return self._runtime.now_ms() // WINDOW_MS
@@ -197,10 +197,6 @@ class Alerts:
 
 async def _nothing(_group: Group) -> None:
     """What happened in this process cannot be over."""
-
-
-def carriers(flows: Mapping[str, Flow]) -> Iterable[str]:
-    return sorted(name for name, flow in flows.items() if flow.notices is not None)
 
 
 class Alerting(LogConsumer):

@@ -78,9 +78,8 @@ class StatusWebhooks(OnDemandConsumer):
     async def step(self) -> int:
         position = await self._begin()
         batch = await self._events.follow(position, BATCH)
-        words = {
-            at: one for at, one in self._words(batch, _every).items() if not is_own(one[1].source)
-        }
+        found = self._words(batch, lambda _: True)
+        words = {at: one for at, one in found.items() if not is_own(one[1].source)}
         subscribed = await self._subscribed({meta.tenant for _, meta in words.values()})
         events = await self._status_events(
             batch,
@@ -175,10 +174,6 @@ class StatusWebhooks(OnDemandConsumer):
                 self._telemetry.log.error(
                     "event webhook refused", subscription=self.name, error=str(answer)
                 )
-
-
-def _every(_flow: str) -> bool:
-    return True
 
 
 def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:

@@ -336,6 +336,11 @@ class ConfigCache:
         """Whether this process has read no later change of its tenant's config."""
         return self._snapshots.get(config.tenant, NOTHING) is config.snapshot
 
+    async def fresh(self, tenant: str) -> TenantConfig:
+        """The config with all changes until now, also those of other processes."""
+        await self.refresh(tenant)
+        return self.of(tenant)
+
     def of(self, tenant: str) -> TenantConfig:
         return TenantConfig(tenant, self._snapshots.get(tenant, NOTHING), self._writer)
 
