@@ -65,6 +65,22 @@ async def test_the_newest_100_completed_jobs_are_kept(ports, raw):
     assert len(await raw.command("KEYS", f"{keys.base}*-1")) == 100
 
 
+async def test_of_a_job_that_a_node_worker_had_first_nothing_is_left_in_the_end(ports, raw):
+    """BullMQ deletes these keys with the record of a job, and so does gesta."""
+    keys = QueueKeys(raw.address.prefix, SLACK)
+    job = fresh_job(SLACK)
+    await ports.queue.put([job])
+    # An earlier start, of whatever worker, counts in `ats`.
+    await raw.command("HSET", keys[job.id], "ats", 1)
+    await raw.command("HSET", f"{keys[job.id]}:processed", "child", "1")
+    others = [fresh_job(SLACK) for _ in range(100)]
+    for batch in ([job], others):
+        await ports.queue.take("t", {SLACK: 100}, 10, durable=False)
+        await ports.queue.settle([Ack(one.id, "t") for one in batch])
+        await ports.queue.put(others)
+    assert await raw.command("KEYS", f"{keys[job.id]}*") == []
+
+
 async def test_nothing_of_a_finished_job_is_left_but_its_record(ports, raw):
     """R2-25: a job is removed by its ack, not before."""
     jobs = [fresh_job(SLACK) for _ in range(3)]
