@@ -131,6 +131,11 @@ STORED: list[tuple[str, bytes, e.Event]] = [
     ),
     (
         "notification.webhook.OutcomeResolved.v1",
+        b'{"result":"not_executed","by":"ann","evidence":"no trace","newBudget":true}',
+        e.OutcomeResolved("not_executed", "ann", "no trace", new_budget=True),
+    ),
+    (
+        "notification.webhook.OutcomeResolved.v1",
         b'{"result":"executed","by":"ann","evidence":"seen"}',
         e.OutcomeResolved("executed", "ann", "seen", "", next_attempt_at=None),
     ),

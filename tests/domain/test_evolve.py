@@ -148,6 +148,21 @@ CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
     ),
     (
         UNKNOWN,
+        e.OutcomeResolved("not_executed", "ann", "seen", new_budget=True),
+        {
+            "status": "queued",
+            "in_doubt": False,
+            "due_at": AT,
+            "policy": "",
+            "reason": "",
+            "detail": "seen",
+            "dispatch_version": 4,
+            "attempts_before": 1,
+            "reopened_at": AT,
+        },
+    ),
+    (
+        UNKNOWN,
         e.OutcomeResolved("not_executed", "ann", "seen", next_attempt_at=AT + 9),
         {
             "status": "queued",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from gesta.domain import events as e
 from gesta.domain.commands import (
@@ -236,11 +237,40 @@ def test_an_answer_that_comes_after_giving_up_is_a_late_success():
 )
 def test_a_person_resolves_an_unknown_outcome(result: str, status: str):
     story = unknown_story("manual")
+    again = result == "not_executed"
     assert story.tell(Resolve(result, "ann", "looked it up")) == [  # type: ignore[arg-type]
-        e.OutcomeResolved(result, "ann", "looked it up")  # type: ignore[arg-type]
+        e.OutcomeResolved(result, "ann", "looked it up", new_budget=again)  # type: ignore[arg-type]
     ]
     assert (story.state.status, story.state.in_doubt) == (status, False)
     assert story.refusal(EXECUTED) == "not_unknown"
+
+
+@pytest.mark.parametrize(("attempts", "elapsed_seconds"), [(3, None), (9, 60.0)])
+def test_what_a_person_found_not_executed_has_a_new_budget(attempts, elapsed_seconds):
+    """Its attempts or its time were used up before a person looked: the next failure was final."""
+    story = Story(rules("manual", attempts=attempts, elapsed_seconds=elapsed_seconds))
+    story.ends(Retry("busy"))
+    story.ends(Retry("busy"))
+    story.ends(Unknown("no_answer"))
+    story.now += DAY
+    assert story.tell(replace(NOT_EXECUTED, at=story.now)) == [
+        e.OutcomeResolved("not_executed", "ann", NOT_EXECUTED.evidence, new_budget=True)
+    ]
+    assert story.ends(Retry("busy")) == [
+        e.AttemptFailed(4, "busy", next_attempt_at=story.now + 10 * SECOND)
+    ]
+    story.ends(Retry("busy"))
+    (_, *end) = story.ends(Retry("busy"), after_ms=HOUR)
+    assert end == [e.Failed("max_attempts_exceeded", 6, retryable=True, last_error="busy")]
+
+
+def test_what_the_provider_has_not_executed_keeps_its_budget():
+    """Otherwise a provider that never answers would be called for ever."""
+    story = Story(rules("reconcile", attempts=2))
+    story.ends(Retry("busy"))
+    story.ends(Unknown("no_answer"))
+    (_, end) = story.tell(Reconciled(Retry("no_trace"), story.now))
+    assert isinstance(end, e.Failed)
 
 
 def test_a_running_attempt_cannot_be_resolved_as_not_executed():

@@ -181,6 +181,8 @@ class OutcomeResolved(Event, frozen=True, gc=False):
     next_attempt_at: int | None = None
     #: The operation whose outcome was unknown.
     operation: str = "send"
+    #: A person had it executed again: it gets a new budget of attempts, as a redrive does.
+    new_budget: bool = False
 
 
 class Expired(Event, frozen=True, gc=False):

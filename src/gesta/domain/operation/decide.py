@@ -341,7 +341,9 @@ def _resolve(state: State, command: Resolve, _: object, operation: Operation) ->
             resolved,
             e.Failed(state.reason, state.attempts, retryable=True, last_error=state.detail),
         ]
-    return [resolved, e.Cancelled(state.attempts)] if state.cancel_requested else [resolved]
+    if state.cancel_requested:
+        return [resolved, e.Cancelled(state.attempts)]
+    return [replace(resolved, new_budget=True)]
 
 
 def _cancel(state: State, command: Cancel, rules: Rules, _: object) -> list[e.Event]:

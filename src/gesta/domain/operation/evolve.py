@@ -113,6 +113,8 @@ def _resolved(
     state: State, event: e.OutcomeResolved, version: int, at: int, operation: Operation
 ) -> State:
     again = known(state, event, version, at)
+    if event.result == "not_executed" and event.new_budget:
+        return replace(again, attempts_before=state.attempts, reopened_at=at)
     if event.result == "not_executed":
         return again
     over = replace(again, phase="ended", due_at=None, dispatch_version=state.dispatch_version)
