@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from gesta import Attempt, Done, Outcome, Payload, Rejected, flow
 from gesta.api_types.requests import StreamEvent
 from gesta.api_types.subscriptions import WebhookSubscription
-from gesta.client import Client, Submit
+from gesta.client import Bulk, Client, Submit, SyncClient
 from gesta.errors import (
     Conflict,
     Forbidden,
@@ -299,3 +302,19 @@ async def test_keys_and_the_trail_of_changes_are_read_over_http(client, api):
     assert made.id in [one.id for one in await client.keys()]
     assert (await client.revoke_key(made.id, by="ada")).revoked_by == "ada"
     assert [(one.about, one.by) async for one in client.audit(limit=2)] == [(made.id, "ada")] * 2
+
+
+@pytest.mark.parametrize("name", ["bulk", "resume_bulk", "find", "stream", "audit"])
+def test_help_shows_an_iterator_for_a_caller_without_an_event_loop(name):
+    shown = str(inspect.signature(getattr(SyncClient, name)))
+    assert "-> collections.abc.Iterator[" in shown
+    assert "Async" not in shown
+
+
+def test_the_docstring_of_a_bulk_run_has_the_names_that_python_takes():
+    text, fields = str(Bulk.__doc__), msgspec.structs.fields(Bulk)
+    named = set(re.findall(r"`(\w+)`", text))
+    assert named == {one.name for one in fields} - {"action"}
+    example = re.search(r"`bulk\(Bulk\((.+?)\)\)`", str(Client.bulk.__doc__))
+    assert example is not None
+    assert set(re.findall(r"(\w+)=", example[1])) <= {one.name for one in fields}

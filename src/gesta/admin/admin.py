@@ -81,7 +81,11 @@ class Admin(ConfigAdmin):
     ) -> AsyncGenerator[BulkProgress, None]:
         """Decide about every request that fits a filter; reports the progress as it goes.
 
-        Closing the iterator stops the run between two requests; `resume_bulk` continues it.
+        For instance `bulk(Bulk(action="redrive", reason="no_paper", dead_letters=True))`, first
+        with `dry_run=True`; `from gesta.client import Bulk`. The engine must be running, also if
+        it was made with `work=False`. Iterate over the reports with `async for`: the run starts
+        with the first one. Closing the iterator stops it between two requests; `resume_bulk`
+        continues it.
         """
         return BulkRun(self._pipeline, tenant=tenant, asked=asked, actor=actor).run()
 

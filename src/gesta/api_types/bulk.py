@@ -17,12 +17,13 @@ Rate = Annotated[float, msgspec.Meta(ge=0.1, le=1_000)]
 
 
 class Bulk(Asked, frozen=True, kw_only=True):
-    """Decide about every request of a tenant that fits all the conditions given.
+    """Decide about every request of a tenant that fits all the conditions given, at least one of
+    `flow`, `status`, `reason`, `target`, `template`, `dead_letters`, `since` and `until`.
 
-    `since` and `until` limit when a request was created. `dryRun` applies the same checks and
-    changes nothing; it does not see whether an attempt is running.
-    `outcome` and `evidence` belong to resolve, `ttlSeconds` and `again` to redrive. `deadLetters`
-    limits it to requests that are dead letters now; purge needs it.
+    `since` and `until` limit when a request was created. `dead_letters` limits it to requests that
+    are dead letters now; purge needs it. `dry_run` applies the same checks and changes nothing; it
+    does not see whether an attempt is running. `rate` is in requests per second. `outcome` and
+    `evidence` belong to resolve, `ttl_seconds` and `again` to redrive.
     """
 
     action: BulkAction

@@ -151,8 +151,9 @@ class AdminCalls(Calls):
     def bulk(self, asked: Bulk, *, by: str | None = None) -> AsyncGenerator[BulkProgress]:
         """Decide about every request that fits a filter; reports the progress as it goes.
 
-        The run stops when the generator is closed or the connection breaks; `resume_bulk` continues
-        it.
+        For instance `bulk(Bulk(action="redrive", reason="no_paper", dead_letters=True))`, first
+        with `dry_run=True`. Iterate over the reports: the run starts with the first one, and stops
+        when the iterator is closed or the connection breaks; `resume_bulk` continues it.
         """
         fields: Json = msgspec.to_builtins(asked)
         body = {name: value for name, value in fields.items() if value is not None}

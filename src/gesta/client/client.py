@@ -6,10 +6,12 @@ exist once. It also works beside a running loop, as in a notebook.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from importlib import import_module
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from types import GenericAlias
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
 from gesta.client.admin import AdminCalls
 from gesta.client.clock import Clock, LoopThread, SystemClock
@@ -96,6 +98,11 @@ def _each(
     def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         return self.loop.each(method(self.client, *args, **kwargs))
 
+    # For help(): otherwise it shows the asynchronous iterator of the wrapped method.
+    signature = inspect.signature(method, eval_str=True)
+    (item, *_) = get_args(signature.return_annotation)
+    returned = GenericAlias(Iterator, item)
+    call.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
     return call
 
 

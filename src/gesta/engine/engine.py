@@ -213,8 +213,8 @@ class Engine:
     def pipeline(self) -> Pipeline:
         if self._pipeline is None:
             raise GestaError(
-                "the engine is not running; use it inside `async with engine:` or call start()"
-                " first"
+                "the engine is not running; use it inside `async with engine:`, or"
+                " `await engine.start()` first"
             )
         return self._pipeline
 

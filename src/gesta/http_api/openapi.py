@@ -342,10 +342,15 @@ class Schemas:
             }
             self.components |= choices
         if Bulk in self._of:
+            component, names = self.components["Bulk"], msgspec.structs.fields(Bulk)
+            # Its description is for Python, too.
+            for one in names:
+                text = component["description"].replace(f"`{one.name}`", f"`{one.encode_name}`")
+                component["description"] = text
             # A condition that is null does not count.
-            self.components["Bulk"]["anyOf"] = [
+            component["anyOf"] = [
                 {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
-                for name in CONDITIONS
+                for name in (one.encode_name for one in names if one.name in CONDITIONS)
             ]
         if Batch in self._of:
             items = self.components["Batch"]["properties"]["requests"]
