@@ -64,7 +64,7 @@ def test_advice_about_dead_letters_and_unknown_outcomes_names_the_store(cli, sho
     store = ("--app", APP, "--url", "sqlite:///gesta.db")
     failed, unknown = shop("rejected"), shop("unknown")
     letter = cli("dlq", "show", failed, *store)
-    assert advised(letter.err, "dlq redrive") == ("dlq", "redrive", failed, *store)
+    assert advised(letter.err, "redrive") == ("redrive", failed, *store)
     assert advised(letter.err, "show") == ("show", failed, *store)
     assert f"gesta redrive {failed} {' '.join(store)}" in cli("doctor", failed, *store).out
     assert f"--evidence TEXT {' '.join(store)}" in cli("show", unknown, *store).err

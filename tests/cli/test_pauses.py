@@ -9,6 +9,9 @@ from tests.cli.shop import APP, Note
 ON_THE_STORE_ONLY = {
     "test_a_flow_is_paused_and_resumed_with_or_without_the_option",
     "test_the_list_of_pauses_names_each_scope_in_words",
+    "test_a_pause_says_whose_requests_it_holds",
+    "test_a_decision_about_a_held_request_names_the_pause_and_how_to_resume",
+    "test_a_bulk_run_into_a_pause_says_what_holds_its_requests",
     "test_pause_without_arguments_lists_what_is_paused",
     "test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_looking",
     "test_held_requests_can_be_listed",
@@ -21,6 +24,41 @@ ON_THE_STORE_ONLY = {
     "test_doctor_reports_a_tenants_pause_before_anything_is_held",
     "test_send_is_refused_when_too_much_is_waiting",
 }
+
+
+def test_a_pause_says_whose_requests_it_holds(cli):
+    """The help says that the tenant is `default` by default, but a flow is everybody's."""
+    of_all = cli("pause", "--flow", "shop.note", "--app", APP)
+    assert "flow shop.note of all tenants is paused: running attempts continue" in of_all.err
+    of_one = cli("pause", "--flow", "shop.note", "--tenant", "acme", "--app", APP)
+    assert "flow shop.note of tenant acme is paused: running" in of_one.err
+    text = " ".join(cli("pause", "--help").out.split())
+    assert "A flow is paused for all tenants; with --tenant NAME, for that tenant only." in text
+
+
+def test_a_decision_about_a_held_request_names_the_pause_and_how_to_resume(cli, request_id):
+    dead = work(Note("rejected"))[0]
+    cli("pause", "--flow", "shop.note", "--reason", "stocktaking", "--app", APP)
+    resume = f"gesta resume --flow shop.note --app {APP}"
+    held = f"it is held: flow shop.note of all tenants is paused (stocktaking); to resume: {resume}"
+    refused = cli("retry", cli("submit", "shop.note", "{}", "--app", APP).out.strip(), "--app", APP)
+    assert (refused.code, refused.out) == (1, "")
+    assert f"its next attempt is already due or running; {held}\n" in refused.err
+    redriven = cli("dlq", "redrive", dead, "--app", APP)
+    assert (redriven.code, redriven.out) == (0, "queued\n")
+    assert f"it is due now; {held}\n" in redriven.err
+
+
+def test_a_bulk_run_into_a_pause_says_what_holds_its_requests(cli, request_id):
+    dead = work(Note("rejected"))[0]
+    cli("pause", "--flow", "shop.note", "--app", APP)
+    answer = cli("dlq", "redrive", "--all", "--app", APP)
+    assert (answer.code, answer.out.strip()) == (0, "1")
+    resume = f"gesta resume --flow shop.note --app {APP}"
+    assert f"held, for instance {dead}: flow shop.note of all tenants is paused; to resume:" in (
+        answer.err
+    )
+    assert answer.err.count(resume) == 1
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def test_ctrl_c_in_a_bulk_run_says_how_far_it_came_and_how_to_continue(start: St
     eventually(lambda: events_in() == before + 2)
     stopped = running.end(signal.SIGINT)
     assert (stopped.code, stopped.out) == (130, "")
-    number = running.heard.partition("run ")[2].partition(";")[0]
+    number = running.heard.partition("run ")[2].partition(" ")[0]
     resume = f"gesta dlq redrive --resume {number} --app {APP}"
     # The signal may come before the report of that redrive.
     assert re.search(

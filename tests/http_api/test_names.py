@@ -162,7 +162,7 @@ FIELDS: dict[Any, str] = {
     requests.SubmitWarning: "code message",
     requests.Submitted: "id flow verdict request warnings",
     requests.BatchResult: "verdict id flow problem warnings",
-    requests.Decided: "id flow status",
+    requests.Decided: "id flow status heldBy",
     decisions.Failure: "reason detail at attemptCount keptUntil",
     decisions.DeadLetter: (
         "id flow tenant status key attemptCount reason detail providerId targetId inDoubt "

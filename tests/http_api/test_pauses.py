@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gesta.client import Client
+from gesta.errors import Refused
 from gesta.flows import webhook
 from tests.http_api.served import served
 from tests.http_api.test_configs import HERE, _fields
+from tests.http_api.test_dead_letters import ended
 
 
 async def test_a_tenant_pauses_itself_and_goes_on(api):
@@ -37,11 +40,33 @@ async def test_a_tenant_pauses_itself_and_goes_on(api):
         "tenant": "default",
         "reason": "moving",
     }
+    path = held.headers["Location"].partition("?")[0]
+    refused = await api.call("POST", f"{path}/retry", key=key)
+    assert (refused.status, refused.body["code"]) == (409, "already_due")
+    assert refused.body["detail"].endswith(
+        "it is held: tenant default is paused (moving); to resume: gesta resume --tenant default"
+    )
     assert (await api.call("DELETE", "/v1/pauses", key=key)).body == {"held": 2}
     done = await api.call("GET", held.headers["Location"] + "?wait=20s", key=submit)
     assert done.body["status"] == "completed"
     assert (await api.call("DELETE", "/v1/pauses", key=key)).status == 404
     assert (await api.call("GET", "/v1/pauses", key=key)).body == {"items": [], "next": None}
+
+
+async def test_a_redrive_into_a_pause_names_what_holds_the_request(api_here):
+    key = await api_here.key()
+    dead = await ended(api_here, "refuse")
+    await api_here.call("POST", "/v1/pauses", {"flow": "shop.note"}, key=key)
+    async with Client(api_here.address, key) as client:
+        redriven = await client.redrive(dead)
+        assert (redriven.status, str(redriven.held_by)) == (
+            "queued",
+            "tenant:default flow:shop.note",
+        )
+        with pytest.raises(Refused, match="to resume: gesta resume --tenant default --flow shop"):
+            await client.retry(dead)
+        await client.resume(flow="shop.note")
+        assert (await client.wait(dead, 20)).held_by is None
 
 
 async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here):

@@ -262,27 +262,6 @@ async def test_closing_takes_back_what_this_process_had_reserved(world):
     assert await world.leased(limit) is None
 
 
-async def test_what_is_reserved_while_the_provider_closes_a_limit_is_not_taken(world, monkeypatch):
-    limit, reserved = Limit("room", 1_000.0, burst=100), asyncio.Event()
-    reserve = world.token_buckets.reserve
-
-    async def slow(wanted: Sequence[Wanted], ahead_ms: int) -> list[Reserved]:
-        answer: list[Reserved] = await reserve(wanted, ahead_ms)
-        await reserved.wait()
-        return answer
-
-    monkeypatch.setattr(world.token_buckets, "reserve", slow)
-    waiting = [spawn(world.limits.take(limit), "take") for _ in range(10)]
-    await turn()
-    await turn()
-    await world.limits.close(limit.name, 5)
-    reserved.set()
-    ends = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(one) for one in ends] == [Postponed] * 10
-    # More were reserved than were wanted.
-    assert await postponement(world.limits, limit) > 4
-
-
 async def test_without_the_store_no_token_is_taken_and_closing_does_no_harm(world):
     world.token_buckets.is_down = True
     assert await postponement(world.limits, ONE) == 1.0

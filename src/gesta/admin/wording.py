@@ -242,6 +242,11 @@ class Target(msgspec.Struct, frozen=True):
         """A command that needs no tenant, for instance one that starts this program."""
         return f"gesta {words}{self.app}{self.store}"
 
+    def resuming(self, text: str) -> str:
+        """A text whose command that ends a pause repeats the options."""
+        before, words, resume = text.partition("to resume: gesta ")
+        return before + words.removesuffix("gesta ") + self.process(resume) if words else text
+
     def process_of_another(self, words: str, flow: str) -> str:
         """A command that starts a process with a flow that this program does not declare."""
         app = "" if how_to_add(flow) else " --app MODULE:NAME"

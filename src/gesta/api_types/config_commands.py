@@ -22,6 +22,13 @@ NEEDED: Mapping[str, str] = {
 }
 
 
+def resume_command(flow: str | None, tenant: str | None, credential: str | None) -> str:
+    """`resume` of exactly this pause."""
+    given = {"tenant": tenant, "flow": flow, "credential": credential}
+    named = [f"--{name} {shlex.quote(value)}" for name, value in given.items() if value is not None]
+    return f"resume {' '.join(named) or '--everything'}"
+
+
 def put_command(kind: str, code: str) -> str:
     """`config put`, with the fields that the kind needs; the name of the program is not in it."""
     return f"config put {kind} {shlex.quote(code)} {NEEDED.get(kind, 'NAME=VALUE')}"

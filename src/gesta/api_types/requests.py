@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gesta.api_types.config_commands import put_command
+from gesta.api_types.config_commands import put_command, resume_command
 from gesta.api_types.problem import ProblemRepresentation
 from gesta.api_types.structs import Asked, Representation
 from gesta.domain.hold_words import hold_words
@@ -85,6 +85,16 @@ class HeldBy(Representation, frozen=True, omit_defaults=True):
             f"the provider refuses {self.name} ({reason}); store a new one: gesta"
             f" {put_command(kind, entity)}"
         )
+
+    @property
+    def resume(self) -> str:
+        """The command that ends a pause; empty where `sentence` already says what to do."""
+        return "" if self.kind != "pause" else resume_command(self.flow, self.tenant, self.name)
+
+    @property
+    def advice(self) -> str:
+        """The sentence, and the command that ends a pause."""
+        return self.sentence + (f"; to resume: gesta {self.resume}" if self.resume else "")
 
 
 class RequestRepresentation(Representation, frozen=True):
@@ -205,7 +215,9 @@ class BatchResult(Representation, frozen=True, omit_defaults=True):
     warnings: tuple[SubmitWarning, ...] = ()
 
 
-class Decided(Representation, frozen=True):
+class Decided(Representation, frozen=True, omit_defaults=True):
     id: str
     flow: str
     status: Status
+    #: What holds it now, so that no attempt begins; absent: it is not held.
+    held_by: HeldBy | None = None

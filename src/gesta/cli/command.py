@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from gesta.cli.invocation import Call, Invocation
 from gesta.cli.log import silence_log
 from gesta.cli.output import GlobalJson, tell
-from gesta.errors import BadSettings, GestaError, OutcomeTimeout, UnknownFlow
+from gesta.errors import BadSettings, GestaError, OutcomeTimeout, Refused, UnknownFlow
 
 #: Exit codes. Scripts rely on them: a change is a line in CHANGELOG.md.
 FAILED = 1
@@ -171,6 +171,8 @@ def _text(error: GestaError, call: Call) -> str:
     if isinstance(error, OutcomeTimeout):
         why = f"doctor {error.request_id}"
         text = text.replace(f"gesta {why}", call.place.command(why))
+    if isinstance(error, Refused):
+        text = call.place.resuming(text)
     if isinstance(error, UnknownFlow) and call.server_address is None and call.settings.app is None:
         from gesta.cli.flows import how_to_get
         from gesta.flows.channels import how_to_add

@@ -27,7 +27,7 @@ from gesta.domain.money import Money
 from gesta.errors import BadInput
 
 if TYPE_CHECKING:
-    from gesta.api_types.bulk import BulkAction, BulkProgress, BulkRefusal
+    from gesta.api_types.bulk import BulkAction, BulkProgress, BulkRefusal, BulkSample
     from gesta.api_types.requests import Decided, Whole
     from gesta.cli.backend import Backend
 
@@ -86,6 +86,7 @@ class Choosing(Protocol):
         """Refuse several kinds of choice together."""
 
 
+RUN_HELP = "Continue a run that was stopped. RUN is its number in the audit log."
 DryRun = Annotated[
     bool,
     _filter(
@@ -101,7 +102,7 @@ Since = Annotated[
     Any, _filter("--since", "TIME", "Created since then: 2h ago, or a time.", parser=time_or_age)
 ]
 Until = Annotated[Any, _filter("--until", "TIME", "Created before then.", parser=time_or_age)]
-Resume = Annotated[int | None, _filter("--resume", "RUN", "Continue a run that was stopped.")]
+Resume = Annotated[int | None, _filter("--resume", "RUN", RUN_HELP)]
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,8 @@ async def redrive(
 ) -> None:
     """Execute a request again that failed, expired, was cancelled or is unknown.
 
-    It is due now, whatever its --deliver-at was, and gets a new budget of attempts. It has no time
-    to live unless you pass --ttl.
+    It is due now, whatever its --deliver-at was, and gets a new budget of attempts; the count of
+    its attempts goes on. It has no time to live unless you pass --ttl.
     """
     person = call.actor(by).user_id
 
@@ -204,7 +205,11 @@ class Finding:
     ] = ""
     succeeded: Annotated[bool, typer.Option("--succeeded", help="The effect happened.")] = False
     not_executed: Annotated[
-        bool, typer.Option("--not-executed", help="It did not happen; gesta tries again.")
+        bool,
+        typer.Option(
+            "--not-executed",
+            help="It did not happen; gesta tries again, with a new budget of attempts.",
+        ),
     ] = False
     failed: Annotated[
         bool, typer.Option("--failed", help="It did not happen and must not be tried again.")
@@ -233,7 +238,12 @@ class Finding:
 async def resolve(
     call: Invocation, choice: Choice, finding: Finding, by: By = None, as_json: Json = False
 ) -> None:
-    """Resolve a request whose outcome is unknown: record what happened and the evidence for it."""
+    """Resolve a request whose outcome is unknown: record what happened and the evidence for it.
+
+    With --not-executed it is due now and gets a new budget of attempts; the count of its attempts
+    goes on, and a transaction keeps its budget. If an attempt ends as unknown again, the policy of
+    its flow decides: with `manual`, a person resolves each one.
+    """
     person = call.actor(by).user_id
     if choice.resume is not None:
         more = asdict(finding)
@@ -275,7 +285,10 @@ async def decide_about(
             return
         found = await backend.decidable(choice.request_id, choice.conditions.get("flow"))
         decided, text = await decide(backend, found)
-        document = {"id": decided.id, "status": decided.status}
+        document: dict[str, Any] = {"id": decided.id, "status": decided.status}
+        if decided.held_by is not None:
+            document["heldBy"] = decided.held_by
+            text += f"; it is held: {call.place.resuming(decided.held_by.advice)}"
         print_answer(document, decided.status, text, as_json=as_json)
         if decided.status == "queued":
             await backend.warn_if_idle()
@@ -333,7 +346,20 @@ async def decide_about_many(
     if last.refused:
         raise typer.Exit(FAILED)
     if action not in ("cancel", "purge") and last.done:
+        await _warn_if_held(backend, sample)
         await backend.warn_if_idle()
+
+
+async def _warn_if_held(backend: Backend, sample: list[BulkSample]) -> None:
+    """Name what holds requests of a run, each hold once."""
+    held: dict[str, str] = {}
+    for one in sample:
+        request = await backend.client.get(one.id, flow=one.flow)
+        if request.status == "queued" and request.held_by is not None:
+            held.setdefault(request.held_by.advice, one.id)
+    for advice, request_id in held.items():
+        text = backend.call.place.resuming(advice)
+        tell(f"held, for instance {request_id}: {text}", "yellow")
 
 
 @dataclass
@@ -354,7 +380,7 @@ async def _follow(
     command = f"{choice.group}{first.action} --resume {first.id}"
     resume = backend.call.place.command(command)
     if first.id is not None:
-        tell(f"run {first.id}; if it is stopped, continue it with: {resume}")
+        tell(f"run {first.id} of the audit log; if it is stopped, continue it with: {resume}")
     try:
         with progress_bar(first.action) as report:
             async for progress in run:

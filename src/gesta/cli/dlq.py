@@ -153,9 +153,7 @@ async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -
                 }
             )
         )
-        again, history = (
-            call.place.command(f"{verb} {letter.id}") for verb in ("dlq redrive", "show")
-        )
+        again, history = (call.place.command(f"{verb} {letter.id}") for verb in ("redrive", "show"))
         tell(f"to redrive it: {again}; its history: {history}")
 
 
@@ -167,7 +165,11 @@ async def redrive_letters(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Execute dead letters again, each with a new budget of attempts."""
+    """Execute dead letters again, each with a new budget of attempts; their count goes on.
+
+    For one request, `gesta redrive ID` does the same, also if it expired, was cancelled, is unknown
+    or was purged.
+    """
     person = call.actor(by).user_id
 
     async def decide(backend: Backend, request: Whole) -> tuple[Decided, str]:

@@ -36,10 +36,7 @@ Listed = Annotated[
     bool,
     typer.Option(
         "--list",
-        help=(
-            "Show what is paused, and pause nothing. With --tenant, also pauses that hold no job"
-            " of the tenant."
-        ),
+        help=("Show what is paused, and pause nothing."),
     ),
 ]
 #: A list, so that more words can be explained.
@@ -98,8 +95,11 @@ async def pause(
 ) -> None:
     """Pause a flow, tenant or credential: requests wait until it is resumed.
 
-    Without options, or with --list, show the pauses of all tenants and those that hold jobs. With
-    --list and --tenant, show every pause of that tenant.
+    A flow is paused for all tenants; with --tenant NAME, for that tenant only.
+
+    Without options, or with --list, show the pauses that cover all tenants, and the pauses of each
+    tenant that has held jobs. `--list --tenant NAME` shows the pauses of one tenant, also without
+    held jobs.
     """
     flow, credential, everything = choice.flow, choice.credential, choice.everything
     if listed and (flow is not None or credential is not None or everything or reason):
@@ -121,7 +121,10 @@ async def pause(
             made = await backend.client.pause(
                 flow=flow, credential=credential, reason=reason, by=person
             )
-        note = "paused: running attempts continue, no new one begins; requests are accepted"
+        note = (
+            f"{hold_words(made.scope)} is paused: running attempts continue, no new one begins;"
+            " requests are accepted"
+        )
         print_answer(made, made.scope, note, as_json=as_json)
 
 
@@ -131,7 +134,10 @@ async def resume(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Resume a flow, tenant or credential. `gesta doctor` shows the command for each pause."""
+    """Resume a flow, tenant or credential. `gesta doctor` shows the command for each pause.
+
+    --flow alone ends the pause of all tenants; with --tenant NAME, that of one tenant.
+    """
     from gesta.tenants.pauses import EVERYTHING, Scope
 
     flow, credential, everything = choice.flow, choice.credential, choice.everything

@@ -235,7 +235,7 @@ class RequestCalls(Calls):
         again: bool = False,
         by: str | None = None,
     ) -> Decided:
-        """Execute a request again after a final failure.
+        """Execute a request again after a final failure, with a new budget of attempts.
 
         Not repeated when the answer is lost: the request may have failed once more meanwhile.
         """
@@ -255,6 +255,8 @@ class RequestCalls(Calls):
     ) -> Decided:
         """Record the outcome of a request whose outcome was unknown. `amount`: what a transaction
         has moved, if that is not what was asked for.
+
+        With `not_executed` it is executed again, with a new budget of attempts.
 
         Not repeated when the answer is lost: the outcome may be unknown again by then.
         """

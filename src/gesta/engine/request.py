@@ -189,19 +189,8 @@ class Request:
     async def _cause(self, view: View) -> str:
         """Why there is no outcome; empty if the end of the last attempt explains it."""
         pipeline, state = self._pipeline, view.state
-        with suppress(StoreError):
-            await pipeline.config.refresh(INSTALLATION)
-            await pipeline.config.refresh(self.tenant)
-        pause = pipeline.pausing.pause_of(view, pipeline.flows.get(self.flow))
-        if pause is not None:
-            return f"it is held: {pause.held_by.sentence}"
-        elsewhere = pipeline.pausing.held_elsewhere(view, pipeline.flows.get(self.flow))
-        if elsewhere is not None:
-            return (
-                f"another process of this store holds it: {elsewhere.held_by.sentence}. A process"
-                " uses its own flows and credentials: start it with the --app of this program, or"
-                " store the config"
-            )
+        if held := await self._held(view):
+            return held
         if state.reason:
             return ""
         if state.due_at is not None and state.due_at > pipeline.runtime.now_ms():
@@ -215,6 +204,24 @@ class Request:
                     return "its first attempt is running and has not ended"
             if not any("worker" in one.roles for one in await stores.leases.processes()):
                 return "no process on this store runs a worker; start gesta serve or gesta worker"
+        return ""
+
+    async def _held(self, view: View) -> str:
+        """What holds the request, and what ends that; empty: nothing does."""
+        pipeline = self._pipeline
+        with suppress(StoreError):
+            await pipeline.config.refresh(INSTALLATION)
+            await pipeline.config.refresh(self.tenant)
+        pause = pipeline.pausing.pause_of(view, pipeline.flows.get(self.flow))
+        if pause is not None:
+            return f"it is held: {pause.held_by.advice}"
+        elsewhere = pipeline.pausing.held_elsewhere(view, pipeline.flows.get(self.flow))
+        if elsewhere is not None:
+            return (
+                f"another process of this store holds it: {elsewhere.held_by.sentence}. A process"
+                " uses its own flows and credentials: start it with the --app of this program, or"
+                " store the config"
+            )
         return ""
 
     async def _poll(self, future: asyncio.Future[State], until: float) -> None:
@@ -258,13 +265,23 @@ class Request:
         return after.state.status
 
     async def retry(self, *, actor: Actor | None = None) -> Status:
-        """Make the next attempt of the same intent now, with the same idempotency key."""
-        return await self._reopen(commands.RetryNow(self._pipeline.runtime.now_ms()), actor)
+        """Make the next attempt of the same intent now, with the same idempotency key.
+
+        Raises Refused, which names what holds the request if its attempt is due already.
+        """
+        try:
+            return await self._reopen(commands.RetryNow(self._pipeline.runtime.now_ms()), actor)
+        except Refused as refused:
+            held = await self._held(await self._stored()) if refused.code == "already_due" else ""
+            if not held:
+                raise
+            text = f"its next attempt is already due or running; {held}"
+            raise Refused(self.id, commands.CommandRefused(refused.code, text)) from None
 
     async def redrive(
         self, *, ttl: timedelta | None = None, again: bool = False, actor: Actor | None = None
     ) -> Status:
-        """Run it again after a final failure, with a fresh budget.
+        """Run it again after a final failure, with a new budget of attempts.
 
         `again` forces a new intent although the outcome of an attempt is unknown.
 
@@ -288,6 +305,8 @@ class Request:
         actor: Actor | None = None,
     ) -> Status:
         """Resolve an `unknown` request with a person's finding, on record.
+
+        After `not_executed` it is executed again, with a new budget of attempts.
 
         `amount`: what a transaction has moved, if that is not what was asked for.
         """

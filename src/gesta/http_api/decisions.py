@@ -63,24 +63,27 @@ async def cancel(call: Call) -> Answer:
     `cancelled`.
     """
     request = await handle_of(call)
-    return _decided(request, await request.cancel(actor=call.actor))
+    return await _decided(call, request, await request.cancel(actor=call.actor))
 
 
 async def retry(call: Call) -> Answer:
     """Make the next attempt due now, with the same idempotency key."""
     request = await handle_of(call)
-    return _decided(request, await request.retry(actor=call.actor))
+    return await _decided(call, request, await request.retry(actor=call.actor))
 
 
 async def redrive(call: Call) -> Answer:
-    """Execute a request again after a final failure, with a fresh budget of attempts."""
+    """Execute a request again after a final failure, with a new budget of attempts."""
     request, asked = await handle_of(call), call.body
     status = await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
-    return _decided(request, status)
+    return await _decided(call, request, status)
 
 
 async def resolve(call: Call) -> Answer:
-    """Record what happened to a request whose outcome is unknown."""
+    """Record what happened to a request whose outcome is unknown.
+
+    With `not_executed` it is executed again, with a new budget of attempts.
+    """
     request, asked = await handle_of(call), call.body
     status = await request.resolve(
         _RESULTS[asked.outcome],
@@ -90,11 +93,13 @@ async def resolve(call: Call) -> Answer:
         amount=asked.amount,
         actor=call.actor,
     )
-    return _decided(request, status)
+    return await _decided(call, request, status)
 
 
-def _decided(request: Request, status: Status) -> Answer:
-    return Answer(Decided(request.id, request.flow, status))
+async def _decided(call: Call, request: Request, status: Status) -> Answer:
+    (pause,) = await call.engine.admin.pauses_of([await request.view()])
+    held_by = None if pause is None else pause.held_by
+    return Answer(Decided(request.id, request.flow, status, held_by))
 
 
 class Choice(Paging, frozen=True):

@@ -16,7 +16,7 @@ from gesta.admin.wording import (
     span,
     verb,
 )
-from gesta.api_types.config_commands import put_command
+from gesta.api_types.config_commands import put_command, resume_command
 from gesta.domain.hold_words import hold_words
 from gesta.domain.lifecycles import lifecycle_of
 from gesta.domain.state import State
@@ -283,8 +283,7 @@ def _paused(pause: Pause, now_ms: int, place: Target, then: str) -> str:
 
 def how_to_resume(scope: Scope, place: Target) -> str:
     """The command that ends exactly this pause."""
-    named = options(tenant=scope.tenant, flow=scope.flow, credential=scope.credential)
-    return place.process(f"resume{named or ' --everything'}")
+    return place.process(resume_command(scope.flow, scope.tenant, scope.credential))
 
 
 def how_to_put(scope: Scope, place: Target) -> str:
