@@ -33,7 +33,7 @@ def test_a_pause_says_whose_requests_it_holds(cli):
     of_one = cli("pause", "--flow", "shop.note", "--tenant", "acme", "--app", APP)
     assert "flow shop.note of tenant acme is paused: running" in of_one.err
     text = " ".join(cli("pause", "--help").out.split())
-    assert "A flow is paused for all tenants; with --tenant NAME, for that tenant only." in text
+    assert "--flow alone pauses the flow of all tenants; with --tenant NAME, that of one" in text
 
 
 def test_a_decision_about_a_held_request_names_the_pause_and_how_to_resume(cli, request_id):

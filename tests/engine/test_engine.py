@@ -289,6 +289,8 @@ async def test_an_engine_can_be_started_again_after_it_was_stopped(gesta):
             assert await request.status() == "completed"
         with pytest.raises(GestaError, match="not running"):
             await engine.submit(Note())
+        with pytest.raises(GestaError, match=r"`async with engine:`, or `await engine.start\(\)`"):
+            _ = engine.admin
     await engine.stop()
 
 

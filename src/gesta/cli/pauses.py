@@ -95,7 +95,7 @@ async def pause(
 ) -> None:
     """Pause a flow, tenant or credential: requests wait until it is resumed.
 
-    A flow is paused for all tenants; with --tenant NAME, for that tenant only.
+    --flow alone pauses the flow of all tenants; with --tenant NAME, that of one tenant.
 
     Without options, or with --list, show the pauses that cover all tenants, and the pauses of each
     tenant that has held jobs. `--list --tenant NAME` shows the pauses of one tenant, also without
