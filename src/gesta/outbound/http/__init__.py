@@ -11,7 +11,6 @@ from gesta.outbound.http.client import (
     Http,
     ProviderRefusal,
     after_status,
-    after_transport_error,
     retry_after_seconds,
     status_reason,
 )
@@ -21,13 +20,11 @@ from gesta.outbound.http.transport import (
     HttpResponse,
     Transport,
     TransportError,
-    TransportErrorReason,
 )
 
 __all__ = [
     "Answer",
     "AttemptEnded",
-    "TransportErrorReason",
     "Headers",
     "Http",
     "HttpRequest",
@@ -36,7 +33,6 @@ __all__ = [
     "ProviderRefusal",
     "Transport",
     "TransportError",
-    "after_transport_error",
     "after_status",
     "retry_after_seconds",
     "status_reason",
