@@ -26,6 +26,7 @@ from gesta.runtime.settings import load
 from gesta.stores.redis import open_views
 from gesta.stores.redis.connection import script
 from gesta.stores.redis.keys import slot_of
+from gesta.stores.redis.read_model import DISPATCHED_KEPT_MS
 from gesta.testing.contracts.samples import fresh_view
 from gesta.testing.valkey_server import ValkeyCluster, ValkeyServer
 
@@ -365,6 +366,21 @@ async def test_a_request_that_has_ended_is_in_no_index_of_the_sweeper(valkey, st
         assert [stored.exists(key) for key in SWEEPER] == indexed
         await views.save([ended], [])
         assert not stored.exists(*SWEEPER)
+
+
+@pytest.mark.parametrize("was_open", [True, False])
+async def test_the_dispatched_mark_of_a_request_expires_once_it_has_ended(valkey, was_open):
+    opened_view = view_of("notification.slack", {}, dispatch_version=1)
+    state = {"status": "sent", "phase": "ended", "attempts": 1, "dispatch_version": 1}
+    ended, mark = view_of("notification.slack", {}, version=2, **state), WRONG["dispatched mark"]
+    stored = client_of(valkey)
+    async with opened(valkey) as views:
+        if was_open:
+            await views.save([opened_view], [])
+            assert (stored.get(mark), stored.pttl(mark)) == ("1", -1)
+        await views.save([ended], [])
+    assert stored.get(mark) == "1"
+    assert 0 < stored.pttl(mark) <= DISPATCHED_KEPT_MS
 
 
 @pytest.mark.parametrize("key", SWEEPER)
