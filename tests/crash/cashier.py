@@ -28,6 +28,7 @@ from gesta.ports.job_queue import Ack
 from gesta.ports.transactions import Entry
 from gesta.requests.recorder import Applied, Recorder
 from gesta.stores.separate_queue import SeparateTransactions
+from gesta.testing.moto_server import CREDENTIALS
 from tests.crash.program import Plan, hurry
 
 NOT_JOURNALLED = "not journalled"
@@ -100,6 +101,8 @@ _apply, _execute, _settle = Recorder.apply, StripeGateway.execute, SeparateTrans
 async def work(plan: Plan, point: str) -> None:
     global _point  # noqa: PLW0603 -- of this process
     _point = point
+    # The process from which this one was forked may have started before the test set them.
+    os.environ.update(CREDENTIALS)
     hurry(plan)
     for kind, name, act in (
         (Recorder, "apply", apply),

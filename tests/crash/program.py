@@ -322,6 +322,7 @@ def hurry(plan: Plan) -> None:
         plan.lost_ms,
         plan.lost_ms / 1000,
     )
+    gesta.maintenance.sweeper.UNSEEN_AGE_MS = plan.lost_ms
 
 
 async def always(_: gesta.ports.leases.Role) -> bool:

@@ -11,7 +11,8 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from gesta import Engine, Money, Request
 from gesta.domain.transaction.funds import funds_of
 from gesta.flows import card
 from gesta.payments.ledger import errors_of
+from gesta.testing.moto_server import CREDENTIALS, MotoServer
+from gesta.testing.valkey_server import ValkeyServer
 from tests.crash.cashier import NOT_ANSWERED, POINTS, WEBHOOK, main, open_engine
 from tests.crash.program import Plan
 from tests.crash.stage import PATIENCE_SECONDS, PROCESSES, eventually
@@ -32,6 +35,10 @@ PATH = "/inbound/gateway/default/default"
 PRICE = 4_990
 #: What the killed processes were asked for, one at each point.
 ASKED = ("sale", "authorize", "capture", "capture", "refund")
+#: The shortest that outlasts a call: SQS shows a message of a dead process again after it.
+VISIBILITY_SECONDS = 6
+#: SQS gives a message up that three workers died with, and the sweeper puts its job again.
+LOST_MS = 10_000
 
 
 class Gateway:
@@ -147,30 +154,54 @@ class Shop:
         return all(one.phase in ("idle", "ended") for one in states)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-async def test_each_payment_is_made_once_wherever_its_process_is_killed(tmp_path, crash_seed, kind):
+@asynccontextmanager
+async def placed(kind: str, folder: Path, stripe: Gateway) -> AsyncIterator[Plan]:
+    """The stores of a kind."""
+    plan = Plan(str(folder), stripe.url, "server")
+    async with AsyncExitStack() as stack:
+        match kind:
+            case "sqlite":
+                # Two files: between the record and the acknowledgement of a job there is a moment.
+                yield replace(plan, layout="separate")
+            case "redis":
+                server = await stack.enter_async_context(ValkeyServer(durable=True))
+                at = server.url
+                yield replace(plan, url=await fresh_url(), views_url=at, queue_url=at)
+            case "sqs":
+                moto = await stack.enter_async_context(MotoServer())
+                at = moto.queue_url("gesta", VISIBILITY_SECONDS)
+                yield replace(plan, queue_url=at, lost_ms=LOST_MS)
+            case _:
+                yield replace(plan, url=await fresh_url())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "redis", "sqs"])
+async def test_each_payment_is_made_once_wherever_its_process_is_killed(
+    tmp_path, crash_seed, kind, monkeypatch
+):
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
     dice = random.Random(crash_seed)
-    url = "" if kind == "sqlite" else await fresh_url()
-    # Two files: between the record and the acknowledgement of a job there is a moment.
-    layout: Any = "server" if url else "separate"
-    async with gateway() as stripe:
-        plan = Plan(str(tmp_path), stripe.url, layout, url)
-        async with open_engine(plan, work=False) as engine:
-            shop = Shop(plan, engine, stripe, dice)
-            account = {
-                "type": "stripe",
-                "account": "acct_1",
-                "api_key": "sk_test_1",
-                "api_url": f"{stripe.url}/stripe",
-                "webhook_secret": SECRET,
-            }
-            await engine.admin.put_config("payment.gateway", "default", account)
-            # With every other seed a search finds a payment at once; else only a resend can tell.
-            hidden_seconds = (3_600, 0)[crash_seed % 2]
-            await stripe.control("clock", visible_after_seconds=hidden_seconds)
-            await trade(shop, dice)
-            for tx in shop.payments:
-                await check(tx, engine, await stripe.effects())
+    async with (
+        gateway() as stripe,
+        placed(kind, tmp_path, stripe) as plan,
+        open_engine(plan, work=False) as engine,
+    ):
+        shop = Shop(plan, engine, stripe, dice)
+        account = {
+            "type": "stripe",
+            "account": "acct_1",
+            "api_key": "sk_test_1",
+            "api_url": f"{stripe.url}/stripe",
+            "webhook_secret": SECRET,
+        }
+        await engine.admin.put_config("payment.gateway", "default", account)
+        # With every other seed a search finds a payment at once; else only a resend can tell.
+        hidden_seconds = (3_600, 0)[crash_seed % 2]
+        await stripe.control("clock", visible_after_seconds=hidden_seconds)
+        await trade(shop, dice)
+        for tx in shop.payments:
+            await check(tx, engine, await stripe.effects())
 
 
 async def trade(shop: Shop, dice: random.Random) -> None:
