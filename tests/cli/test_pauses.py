@@ -39,7 +39,7 @@ def test_a_pause_says_whose_requests_it_holds(cli):
 def test_a_decision_about_a_held_request_names_the_pause_and_how_to_resume(cli, request_id):
     dead = work(Note("rejected"))[0]
     cli("pause", "--flow", "shop.note", "--reason", "stocktaking", "--app", APP)
-    resume = f"gesta resume --flow shop.note --app {APP}"
+    resume = f"`gesta resume --flow shop.note --app {APP}`"
     held = f"it is held: flow shop.note of all tenants is paused (stocktaking); to resume: {resume}"
     refused = cli("retry", cli("submit", "shop.note", "{}", "--app", APP).out.strip(), "--app", APP)
     assert (refused.code, refused.out) == (1, "")
@@ -47,6 +47,8 @@ def test_a_decision_about_a_held_request_names_the_pause_and_how_to_resume(cli, 
     redriven = cli("dlq", "redrive", dead, "--app", APP)
     assert (redriven.code, redriven.out) == (0, "queued\n")
     assert f"it is due now; {held}\n" in redriven.err
+    late = cli("submit", "shop.note", "{}", "--wait", "0.1s", "--app", APP)
+    assert (late.code, f"{held}. gesta continues with it" in late.err) == (5, True), late.err
 
 
 def test_a_bulk_run_into_a_pause_says_what_holds_its_requests(cli, request_id):

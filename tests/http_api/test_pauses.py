@@ -44,7 +44,7 @@ async def test_a_tenant_pauses_itself_and_goes_on(api):
     refused = await api.call("POST", f"{path}/retry", key=key)
     assert (refused.status, refused.body["code"]) == (409, "already_due")
     assert refused.body["detail"].endswith(
-        "it is held: tenant default is paused (moving); to resume: gesta resume --tenant default"
+        "it is held: tenant default is paused (moving); to resume: `gesta resume --tenant default`"
     )
     assert (await api.call("DELETE", "/v1/pauses", key=key)).body == {"held": 2}
     done = await api.call("GET", held.headers["Location"] + "?wait=20s", key=submit)
@@ -63,7 +63,7 @@ async def test_a_redrive_into_a_pause_names_what_holds_the_request(api_here):
             "queued",
             "tenant:default flow:shop.note",
         )
-        with pytest.raises(Refused, match="to resume: gesta resume --tenant default --flow shop"):
+        with pytest.raises(Refused, match="to resume: `gesta resume --tenant default --flow shop"):
             await client.retry(dead)
         await client.resume(flow="shop.note")
         assert (await client.wait(dead, 20)).held_by is None

@@ -1,5 +1,6 @@
 """Texts for people: events, times and durations in words, and commands that can be pasted."""
 
+import re
 import shlex
 from datetime import UTC, datetime
 from typing import Any
@@ -244,8 +245,7 @@ class Target(msgspec.Struct, frozen=True):
 
     def resuming(self, text: str) -> str:
         """A text whose command that ends a pause repeats the options."""
-        before, words, resume = text.partition("to resume: gesta ")
-        return before + words.removesuffix("gesta ") + self.process(resume) if words else text
+        return re.sub("`gesta (resume [^`]*)`", lambda found: f"`{self.process(found[1])}`", text)
 
     def process_of_another(self, words: str, flow: str) -> str:
         """A command that starts a process with a flow that this program does not declare."""

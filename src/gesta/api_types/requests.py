@@ -94,7 +94,7 @@ class HeldBy(Representation, frozen=True, omit_defaults=True):
     @property
     def advice(self) -> str:
         """The sentence, and the command that ends a pause."""
-        return self.sentence + (f"; to resume: gesta {self.resume}" if self.resume else "")
+        return self.sentence + (f"; to resume: `gesta {self.resume}`" if self.resume else "")
 
 
 class RequestRepresentation(Representation, frozen=True):

@@ -171,7 +171,7 @@ def _text(error: GestaError, call: Call) -> str:
     if isinstance(error, OutcomeTimeout):
         why = f"doctor {error.request_id}"
         text = text.replace(f"gesta {why}", call.place.command(why))
-    if isinstance(error, Refused):
+    if isinstance(error, Refused | OutcomeTimeout):
         text = call.place.resuming(text)
     if isinstance(error, UnknownFlow) and call.server_address is None and call.settings.app is None:
         from gesta.cli.flows import how_to_get

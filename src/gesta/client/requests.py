@@ -147,7 +147,7 @@ class RequestCalls(Calls):
             if has_ended(shown):
                 return shown
             if clock.monotonic() >= until:
-                held = "" if shown.held_by is None else shown.held_by.sentence
+                held = "" if shown.held_by is None else shown.held_by.advice
                 raise OutcomeTimeout(
                     request_id, shown, timeout, cause=held and f"it is held: {held}"
                 )
