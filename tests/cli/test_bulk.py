@@ -29,6 +29,10 @@ def failed(shop):
     return [shop("rejected") for _ in range(3)]
 
 
+def header_of_refusals(out: str) -> str:
+    return next(line for line in out.splitlines() if "refused" in line)
+
+
 def test_a_dry_run_counts_and_changes_nothing(cli, failed):
     answer = cli("redrive", "--status", "failed", "--dry-run", *PROGRAM)
     assert (answer.code, answer.out.split()[0]) == (0, "3"), answer.err
@@ -87,7 +91,7 @@ def test_refused_requests_are_listed_and_the_exit_code_is_1(cli, failed):
     assert (answer.code, answer.out.split()[0]) == (1, "0")
     assert "redrove 0 of 3; 3 refused: the request is queued; only" in answer.err
     assert all(one in answer.out for one in failed)
-    assert (answer.out + answer.err).count("only a failed, expired or cancelled request") == 1
+    assert "reason" not in header_of_refusals(answer.out)
 
 
 def test_each_of_several_refusals_is_named_once_in_the_table(cli, failed):
@@ -97,6 +101,7 @@ def test_each_of_several_refusals_is_named_once_in_the_table(cli, failed):
     answer = cli("redrive", "--status", "failed", *PROGRAM)
     # The cancelled one is redriven at the version that the list shows, and was changed since.
     assert (answer.code, answer.out.split()[0]) == (1, "1"), answer.err
+    assert "reason" in header_of_refusals(answer.out)
     reasons = ("it was changed meanwhile", "the request is queued")
     assert [answer.out.count(one) for one in reasons] == [1, 1]
     assert all(one in answer.err for one in reasons)
@@ -131,7 +136,8 @@ def test_a_dry_run_of_an_undeclared_flow_refuses_it_and_names_the_option(cli, sh
             answer = cli(*arguments, *more)
             assert (answer.code, answer.out.split()[0]) == (1, "0"), answer.err
             assert "flow 'shop.note' is not declared here; name its program" in answer.err
-            assert "not declared" not in answer.out
+            # The summary says it once for all of them.
+            assert "reason" not in header_of_refusals(answer.out)
             assert "with --app MODULE:NAME" in answer.err
 
 
