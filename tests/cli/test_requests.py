@@ -331,8 +331,8 @@ def test_redrive_says_that_it_is_due_at_once_whatever_was_asked_before(cli):
     help_text = " ".join(cli("redrive", "--help").out.split())
     assert "failed, expired, was cancelled or is unknown" in help_text
     assert (
-        "It is due now, whatever its --deliver-at was, and gets a new budget of attempts. It has"
-        " no time to live unless you pass --ttl." in help_text
+        "It is due now, whatever its --deliver-at was, and gets a new budget of attempts; the count"
+        " of its attempts goes on. It has no time to live unless you pass --ttl." in help_text
     )
 
 

@@ -47,6 +47,7 @@ BEYOND_A_SCHEMA = {
     "refund": {"amount", "key"},
     "report_outcome": {"id", "tenant", "reason", "retryable", "lastError", "retryAfterSec"}
     | {"providerMessageId", "targetId", "amount", "providerTxnId"},
+    "resolve": {"amount"},
     "resume": {"flow", "credential"},
     "submit": {"key", "payload", "deliverAt"},
     "suppress": {"address"},

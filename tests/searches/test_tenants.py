@@ -94,6 +94,7 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Admin.quarantined": lambda engine: engine.admin.quarantined(INTRUDER),
     "Admin.dead_letters": lambda engine: engine.admin.dead_letters(INTRUDER),
     "Admin.dead_letter_page": lambda engine: items(engine.admin.dead_letter_page(INTRUDER)),
+    "Admin.dead_letter_reasons": lambda engine: engine.admin.dead_letter_reasons(INTRUDER),
     "Admin.request_page": lambda engine: items(
         engine.admin.request_page(
             engine.pipeline.environment.stores.read_model.find, Filter(INTRUDER), Narrow()
