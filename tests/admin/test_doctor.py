@@ -520,6 +520,14 @@ def test_one_sentence_explains_why_a_request_was_not_executed(state, facts, word
     )
 
 
+def test_a_redrive_is_advised_with_app_where_the_flow_is_not_declared():
+    state = _in_phase(msgspec.structs.replace(STATE, status="failed", flow="billing.receipt"))
+    elsewhere = why_not_sent(RequestFacts(state, NOW, is_projected=True, job=None))
+    assert elsewhere.endswith("to execute it again: gesta redrive r-1 --app MODULE:NAME")
+    here = why_not_sent(RequestFacts(state, NOW, is_projected=True, job=None, is_external=False))
+    assert here.endswith("to execute it again: gesta redrive r-1")
+
+
 @pytest.mark.parametrize("due_at", [None, NOW + 60_000])
 def test_retry_is_not_suggested_after_an_erasure(due_at):
     state = msgspec.structs.replace(STATE, due_at=due_at)

@@ -55,6 +55,16 @@ def test_a_dry_run_counts_matches_and_changes_nothing(cli, shop):
     assert len(cli("dlq", "list", "--app", APP, "--json").items) == 2
 
 
+def test_a_list_of_dead_letters_that_goes_on_says_how_to_see_the_rest(cli, shop):
+    ids = {shop("rejected"), shop("rejected")}
+    first = cli("dlq", "list", "--limit", "1", "--app", APP)
+    assert first.err.startswith("1 shown; more with --limit or --cursor ")
+    cursor = first.err.split()[-1]
+    rest = cli("dlq", "list", "--cursor", cursor, "--app", APP)
+    assert rest.err == ""
+    assert {one for one in ids if one in first.out + rest.out} == ids
+
+
 def test_filters_choose_among_all_and_the_run_is_named(cli, shop):
     shop("rejected")
     other = cli("dlq", "purge", "--all", "--reason", "other", "--app", APP, "--json").json

@@ -247,13 +247,20 @@ class Target(msgspec.Struct, frozen=True):
         """A text whose command that ends a pause repeats the options."""
         return re.sub("`gesta (resume [^`]*)`", lambda found: f"`{self.process(found[1])}`", text)
 
+    def command_of_another(self, words: str, flow: str) -> str:
+        """A command about a request of a flow that this program does not declare."""
+        return f"gesta {words}{self.tenant}{_app_of(flow)}{self.store}"
+
     def process_of_another(self, words: str, flow: str) -> str:
         """A command that starts a process with a flow that this program does not declare."""
-        app = "" if how_to_add(flow) else " --app MODULE:NAME"
-        return f"gesta {words}{app}{self.store}"
+        return f"gesta {words}{_app_of(flow)}{self.store}"
 
 
 HERE = Target()
+
+
+def _app_of(flow: str) -> str:
+    return "" if how_to_add(flow) else " --app MODULE:NAME"
 
 
 def options(**given: str | None) -> str:

@@ -431,6 +431,8 @@ def _print_run(backend: Backend, followed: Followed, choice: Choosing) -> None:
         columns = (refused, "flow", "reason") if len(reasons) > 1 else (refused, "flow")
         refused_rows = _refused_rows(backend, refusals, reasons)
         show(table(columns, [row[: len(columns)] for row in refused_rows], folded=("reason",)))
+        if len(refused_rows) < last.refused:
+            tell(f"{len(refused_rows)} of {last.refused} shown")
 
 
 def _refused_rows(

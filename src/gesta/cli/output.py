@@ -103,8 +103,15 @@ def print_items(
         print_list(items, next_)
     elif items:
         show(table(columns, map(row, items), folded=folded))
+        tell_more(len(items), next_)
     else:
         tell(nothing)
+
+
+def tell_more(count: int, next_: str | None) -> None:
+    """Say that a list goes on, and how to see the rest."""
+    if next_ is not None:
+        tell(f"{count} shown; more with --limit or --cursor {next_}")
 
 
 def print_json_line(record: object) -> None:

@@ -31,6 +31,7 @@ from gesta.cli.output import (
     show,
     table,
     tell,
+    tell_more,
 )
 from gesta.errors import InvalidRequest, OutcomeTimeout
 
@@ -281,8 +282,7 @@ async def list_requests(
             tell(f"no such requests{await backend.others('requests', query=query)}")
         else:
             tell("no requests")
-        if following is not None:
-            tell(f"{len(rows)} shown; more with --limit or --cursor {following}")
+        tell_more(len(rows), following)
 
 
 async def _list_quarantined(backend: Backend, limit: int, *, as_json: bool) -> None:

@@ -21,11 +21,11 @@ TITLE_REASON_MAX = 60
 #: Kind → what happened, and what to do.
 SENTENCES: Mapping[str, tuple[str, str]] = {
     "dead_letter": (
-        "{count} requests of {flow} failed: {reason}",
+        "{requests} of {flow} failed: {reason}",
         "gesta dlq show {example}",
     ),
     "undecided": (
-        "{count} requests of {flow} have an unknown outcome that a person has to resolve: {reason}",
+        "{requests} of {flow} with an unknown outcome that a person has to resolve: {reason}",
         "gesta resolve {example}",
     ),
     "credential_refused": (
@@ -142,7 +142,8 @@ class Group:
         data = {**fields, "example": one.example, "count": self.count}
         so, advice = SENTENCES[one.kind]
         named = one.stored if self._has_one_reason(one.stored) else one.reason
-        title = so.format(**{**data, "reason": named})
+        requests = "1 request" if self.count == 1 else f"{self.count} requests"
+        title = so.format(**{**data, "reason": named, "requests": requests})
         kind, _, code = one.example.partition("/")
         remedy = advice.format(**data, put=put_command(kind, code))
         whose = f" Tenant {one.tenant}." if one.tenant else ""

@@ -54,6 +54,12 @@ class RequestFacts(msgspec.Struct, frozen=True):
     def is_declared(self) -> bool:
         return self.is_external is not None
 
+    def decision(self, words: str) -> str:
+        """The command with which a person decides about it; it needs the flow."""
+        if self.is_declared:
+            return self.place.command(words)
+        return self.place.command_of_another(words, self.state.flow)
+
     def start_of(self, words: str) -> str:
         """The command that starts a process with its flow."""
         return start_of(words, self.state.flow, self.place, is_declared=self.is_declared)
@@ -148,9 +154,7 @@ def _part(place: Target) -> str:
 
 
 def _resolve(facts: RequestFacts) -> str:
-    return (
-        facts.place.command(f"resolve {facts.state.id} --succeeded --evidence TEXT") + OTHER_WORDS
-    )
+    return facts.decision(f"resolve {facts.state.id} --succeeded --evidence TEXT") + OTHER_WORDS
 
 
 def _running(state: State) -> str:
@@ -301,7 +305,7 @@ def how_to_change(scope: Scope, place: Target) -> str:
 def _ended(facts: RequestFacts) -> str:
     state = facts.state
     when = f"{moment(state.updated_at)} ({ago(state.updated_at, facts.now_ms)})"
-    again = facts.place.command(f"redrive {state.id}")
+    again = facts.decision(f"redrive {state.id}")
     match state.status:
         case status if status in lifecycle_of(state.flow).success:
             return f"it was {status} at {when}" + (
@@ -333,7 +337,7 @@ def _ended(facts: RequestFacts) -> str:
 
 def _waits(facts: RequestFacts) -> str:
     state, now_ms = facts.state, facts.now_ms
-    due, retry = state.due_at or now_ms, facts.place.command(f"retry {state.id}")
+    due, retry = state.due_at or now_ms, facts.decision(f"retry {state.id}")
     when = _at(due, now_ms)
     if state.status == "waiting":
         return f"it waits for the outcome of {state.detail or 'a step'}"
